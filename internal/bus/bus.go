@@ -1,0 +1,107 @@
+// Package bus is the seam between the parts of the gateway: every client connection, stream, consumer and service is
+// a party on a [Bus], and parties know each other only through subjects.
+//
+// # The contract
+//
+//  1. A [Msg] is borrowed. Its slices are valid until the Flush that delivers it returns; whoever keeps one, clones it.
+//  2. [Session.Publish] matches and queues; [Session.Flush] hands everything queued since the last Flush to the sinks,
+//     one batch for each sink. A read loop publishes all messages of one read and flushes once, and it flushes before
+//     anything whose order against its messages a client can see (SUB, UNSUB, PING, PONG, a no-responders answer).
+//  3. [Sink.Deliver] runs on the publisher's goroutine. It never blocks, never keeps the bytes and never publishes.
+//     It may be called by many publishers at once. Messages of one session reach a sink in the order of Publish.
+//  4. No lock of the bus is held while a sink is called.
+//  5. A Session is used by one goroutine at a time, except for Close, which may come from anywhere.
+package bus
+
+// Msg is one message on its way. All slices are borrowed (see the package contract).
+type Msg struct {
+	Subject []byte // what the receiver sees
+	Reply   []byte // empty: no reply wanted
+	Header  []byte // the raw header block, "NATS/1.0...\r\n\r\n"; empty: none
+	Data    []byte
+	// Route is the subject whose subscribers receive the message, where that is not Subject: a JetStream delivery
+	// shows the stored subject but goes to the consumer's inbox. Empty means Subject.
+	Route []byte
+}
+
+// Target returns the subject whose subscribers receive m.
+func (m *Msg) Target() []byte {
+	if len(m.Route) != 0 {
+		return m.Route
+	}
+	return m.Subject
+}
+
+// Delivery is one message for one subscription of a sink.
+type Delivery struct {
+	Sub *Subscription
+	Msg Msg
+}
+
+// Sink receives what its session's subscriptions match.
+type Sink interface {
+	// Deliver takes a batch, in order. A nil result means go on. A non-nil result asks the publisher to pause, where it
+	// can pause (a client's read loop), until the channel is closed: this is how a full queue slows its producers down
+	// instead of dropping. The messages of the batch are taken (or answered with an error) either way.
+	Deliver(batch []Delivery) (stall <-chan struct{})
+}
+
+// Kind says what a party is.
+type Kind uint8
+
+// The kinds of parties.
+const (
+	// KindClient is a client connection.
+	KindClient Kind = iota + 1
+	// KindService is a part of the gateway: a stream, a consumer, an API handler.
+	KindService
+	// KindMirror is a copy of another party's traffic: what it publishes reaches services and never clients.
+	KindMirror
+)
+
+// Identity names a party to the bus.
+type Identity struct {
+	Account string // the account whose subjects it sees, "$G" by default
+	User    string // for logs and for the credentials an upstream needs; may be empty
+	ID      uint64 // the client id (cid), 0 for services
+	NoEcho  bool   // do not deliver a party's own messages to itself
+}
+
+// Bus connects parties.
+type Bus interface {
+	// Open makes a party. out receives what its subscriptions match and may be nil for a party that only publishes.
+	Open(kind Kind, id Identity, out Sink) (Session, error)
+	// HasInterest reports whether a message sent to subject (a literal) in account would reach any subscription.
+	HasInterest(account, subject string) bool
+	// WatchInterest calls changed whenever interest in the literal subject appears (true) or ends (false), starting
+	// after the call returns. changed runs on the goroutine that (un)subscribed, under no lock of the bus, and must
+	// neither block nor publish; calls for quick changes may come out of order, so treat one as a hint and ask
+	// HasInterest. cancel ends the watch.
+	WatchInterest(account, subject string, changed func(interest bool)) (cancel func())
+}
+
+// Session is one party's hold on the bus.
+type Session interface {
+	// Publish queues m for every matching subscription (one member of each queue group) and reports whether there was
+	// any. m's bytes must stay unchanged until Flush returns.
+	Publish(m *Msg) (interest bool)
+	// Flush delivers what was published since the last Flush. The result is nil, or a channel to wait on before
+	// publishing more (see Sink.Deliver).
+	Flush() (stall <-chan struct{})
+	// Subscribe adds a subscription. sid is the party's own name for it (a NATS sid), handed back in each Delivery;
+	// queue is empty or the queue group. filter must be valid (subjects.ValidFilter). A sid in use is replaced by NATS
+	// rules: the earlier subscription stays and the call is ignored, with the earlier one returned.
+	Subscribe(sid, filter, queue string) (*Subscription, error)
+	// Unsubscribe ends sid, at once (max <= 0) or once max messages in all were delivered to it since Subscribe.
+	// An unknown sid is no error.
+	Unsubscribe(sid string, max int64)
+	// Barrier calls done once everything this session published or subscribed before has taken effect. On a local bus
+	// that is at once; an upstream answers after its PONG. It does not block.
+	Barrier(done func())
+	// Subscriptions returns the current subscriptions, in no order.
+	Subscriptions() []*Subscription
+	// NumSubscriptions is len(Subscriptions()) without the copy.
+	NumSubscriptions() int
+	// Close ends all subscriptions. Safe to call more than once and from any goroutine.
+	Close()
+}
