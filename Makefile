@@ -1,0 +1,66 @@
+# Everything a contributor needs. `make run` and `make test` are all the set-up there is: both work on a fresh machine
+# with Go 1.26 and nothing else.
+
+GO       ?= go
+BIN      := bin
+PKGS     ?= ./...
+LINT     := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+NATS_CLI := github.com/nats-io/natscli/nats@v0.5.0
+
+.PHONY: run build test race slow lint fmt fuzz bench conformance demo tools clean
+
+## run: a gateway with its embedded log on :4222 (monitoring on :8222, data in ./data)
+run:
+	$(GO) run ./cmd/ehdb-gateway -js -sd ./data -m 8222
+
+## build: the server in bin/
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ehdb-gateway ./cmd/ehdb-gateway
+
+## tools: the real nats CLI in bin/, for the tour and the end-to-end tests
+tools: $(BIN)/nats
+$(BIN)/nats:
+	mkdir -p $(BIN)
+	GOBIN=$(CURDIR)/$(BIN) $(GO) install $(NATS_CLI)
+
+## test: all tests but the slow suites; under ten minutes on two cores
+test: tools
+	$(GO) vet $(PKGS)
+	$(GO) test -shuffle=on -timeout 9m $(PKGS)
+
+## race: the same under the race detector
+race: tools
+	$(GO) test -race -shuffle=on -timeout 25m $(PKGS)
+
+## slow: the long suites (crash rounds, long model runs)
+slow: tools
+	EHDB_SLOW=1 $(GO) test -timeout 60m $(PKGS)
+
+## lint: golangci-lint with .golangci.yml
+lint:
+	$(LINT) run $(PKGS)
+
+fmt:
+	$(LINT) fmt $(PKGS)
+
+## fuzz: each fuzz target for FUZZTIME
+FUZZTIME ?= 30s
+fuzz:
+	scripts/fuzz.sh $(FUZZTIME)
+
+## bench: side by side with nats-server, in alternation; writes bench/results.json and bench/results.svg
+bench:
+	$(GO) run ./scripts/bench $(BENCHFLAGS)
+
+## conformance: the official nats.go suites against our binary (CONFORMANCE_DIR: where the harness is)
+CONFORMANCE_DIR ?= ../shared/conformance
+conformance: build
+	@test -x $(CONFORMANCE_DIR)/run || { echo "the conformance harness is not at $(CONFORMANCE_DIR): set CONFORMANCE_DIR"; exit 1; }
+	$(CONFORMANCE_DIR)/run $(CURDIR)/$(BIN)/ehdb-gateway $(CURDIR)/$(BIN)/conformance.json $(CONFORMANCEFLAGS)
+
+## demo: the cutover from a live nats-server, end to end
+demo:
+	@echo "make demo comes with the cutover (see docs/parity.md); until then: make run, and the tour in README.md"; exit 1
+
+clean:
+	rm -rf $(BIN)
