@@ -1,0 +1,40 @@
+package tail
+
+import (
+	"errors"
+	"fmt"
+)
+
+// More errors that callers act on.
+var (
+	// ErrTooLarge is returned by Append for a body of more than MaxBody bytes. Nothing was written.
+	ErrTooLarge = errors.New("block too large for the log")
+	// ErrDropped is returned by ReadAt for a position whose segment was dropped or never was.
+	ErrDropped = errors.New("position is not in the log")
+	// ErrNotReplayed is returned by writes before Replay: where the log ends is not known until then.
+	ErrNotReplayed = errors.New("log not replayed yet")
+)
+
+// CorruptError says that bytes which were durable are missing or wrong. It is never used for a torn tail, which is what
+// a crash leaves of blocks that were not synced.
+type CorruptError struct {
+	Path   string // the file
+	Offset int64  // where in it
+	Err    error  // what is wrong there
+	Hint   string // what a person can do
+}
+
+// Error names the file, the offset, the damage and the remedy.
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("%s: damaged at offset %d: %v (%s)", e.Path, e.Offset, e.Err, e.Hint)
+}
+
+// Unwrap returns what is wrong.
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// hintRestore is the remedy when acknowledged bytes are gone.
+const hintRestore = "acknowledged data is damaged: stop, copy the directory, then restore it from a backup or a replica"
+
+func corrupt(path string, offset int64, hint, format string, args ...any) error {
+	return &CorruptError{Path: path, Offset: offset, Err: fmt.Errorf(format, args...), Hint: hint}
+}

@@ -1,0 +1,64 @@
+package tail
+
+import (
+	"fmt"
+
+	"github.com/noetl/ehdb-gateway/storage/vfs"
+)
+
+// Options say where a log is and how it uses the disk. Zero values mean the defaults given here.
+type Options struct {
+	FS  vfs.FS // default vfs.OS
+	Dir string // the log's own directory; made if missing
+
+	SegmentSize int64 // bytes of a segment file, taken on disk in advance; default 64 MiB, at least 1 KiB
+	Recycle     int   // how many dropped segments are kept to be used again; default 2, negative: none
+	OpenFiles   int   // how many files of old segments stay open for ReadAt; default 16
+
+	// Floor is the lowest position that must be there, as the caller knows it from elsewhere: Replay fails if the log
+	// starts above it or ends below it. 0 does not check.
+	Floor LSN
+
+	// OnCut is told that a torn tail was cut back to offset in the file path: what a crash left of blocks that were not
+	// synced. bytes is how many were set to zero. It may be nil; it is called during Replay.
+	OnCut func(path string, offset, bytes int64)
+}
+
+const (
+	defaultSegmentSize = 64 << 20
+	minSegmentSize     = 1 << 10
+	defaultRecycle     = 2
+	defaultOpenFiles   = 16
+)
+
+func (o Options) withDefaults() (Options, error) {
+	if o.FS == nil {
+		o.FS = vfs.OS{}
+	}
+	if o.Dir == "" {
+		return o, fmt.Errorf("log directory is not given")
+	}
+	if o.SegmentSize == 0 {
+		o.SegmentSize = defaultSegmentSize
+	}
+	if o.SegmentSize < minSegmentSize || o.SegmentSize > maxSegmentSize {
+		return o, fmt.Errorf("log segment size %d is not between %d and %d", o.SegmentSize, minSegmentSize, int64(maxSegmentSize))
+	}
+	o.SegmentSize = alignUp(o.SegmentSize, blockAlign)
+	switch {
+	case o.Recycle == 0:
+		o.Recycle = defaultRecycle
+	case o.Recycle < 0:
+		o.Recycle = 0
+	}
+	if o.OpenFiles <= 0 {
+		o.OpenFiles = defaultOpenFiles
+	}
+	if o.OnCut == nil {
+		o.OnCut = func(string, int64, int64) {}
+	}
+	return o, nil
+}
+
+// alignUp rounds n up to a multiple of a, a power of two.
+func alignUp(n, a int64) int64 { return (n + a - 1) &^ (a - 1) }

@@ -1,0 +1,254 @@
+package tail
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/noetl/ehdb-gateway/storage/vfs"
+)
+
+const (
+	spareSuffix = ".spare" // ready to become a segment: its space is taken
+	tempSuffix  = ".tmp"   // being made; removed at open
+)
+
+// zeroSyncEvery is how many bytes of a new file are written before they are synced: a sync of all of it at once would hold
+// up the log's own syncs.
+const zeroSyncEvery = 8 << 20
+
+// spare is a file ready to become a segment.
+type spare struct {
+	path  string
+	size  int64
+	stale bool // it holds bytes of an earlier life
+}
+
+// spares keeps files for the segments to come, so that running out of space shows before it is needed, and so that a
+// commit overwrites blocks the file system has already given out. At most one is made at a time, in the background.
+type spares struct {
+	fs   vfs.FS
+	dir  string
+	size int64 // of each
+	keep int   // how many dropped segments are taken in
+
+	mu     sync.Mutex
+	cond   *sync.Cond // busy or ready changed
+	ready  []spare
+	nextID uint64
+	busy   bool
+	err    error // of the last attempt
+	closed bool
+	wg     sync.WaitGroup
+}
+
+func newSpares(o Options) *spares {
+	s := &spares{fs: o.FS, dir: o.Dir, size: o.SegmentSize, keep: o.Recycle}
+	s.cond = sync.NewCond(&s.mu)
+	return s
+}
+
+// adopt takes over what an earlier process left: whole spares are kept, the rest is removed.
+func (s *spares) adopt(names []string) error {
+	for _, name := range names {
+		full := path.Join(s.dir, name)
+		if strings.HasSuffix(name, tempSuffix) {
+			if err := s.fs.Remove(full); err != nil {
+				return err
+			}
+			continue
+		}
+		num, ok := strings.CutSuffix(name, spareSuffix)
+		if !ok {
+			continue
+		}
+		id, err := strconv.ParseUint(num, 10, 64)
+		if err != nil {
+			continue // not ours
+		}
+		s.nextID = max(s.nextID, id+1)
+		size, err := s.fs.Stat(full)
+		if err != nil {
+			return err
+		}
+		if size != s.size || len(s.ready) >= max(1, s.keep) {
+			if err := s.fs.Remove(full); err != nil {
+				return err
+			}
+			continue
+		}
+		s.ready = append(s.ready, spare{path: full, size: size, stale: true})
+	}
+	return nil
+}
+
+// start makes a spare in the background if there is none.
+func (s *spares) start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.busy || len(s.ready) > 0 {
+		return
+	}
+	s.busy = true
+	name := s.nameLocked()
+	s.wg.Go(func() { s.finish(s.make(name, s.size)) })
+}
+
+// finish records the outcome of an attempt.
+func (s *spares) finish(sp spare, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy, s.err = false, err
+	if err == nil {
+		s.ready = append(s.ready, sp)
+	}
+	s.cond.Broadcast()
+}
+
+// reserve waits for a spare, making it if nobody does.
+func (s *spares) reserve() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reserveLocked()
+}
+
+func (s *spares) reserveLocked() error {
+	waited := false
+	for len(s.ready) == 0 {
+		switch {
+		case s.closed:
+			return ErrClosed
+		case s.busy:
+			waited = true
+			s.cond.Wait()
+		case waited && s.err != nil:
+			return s.err
+		default:
+			waited = true
+			s.busy = true
+			name := s.nameLocked()
+			s.mu.Unlock()
+			sp, err := s.make(name, s.size)
+			s.finish(sp, err)
+			s.mu.Lock()
+		}
+	}
+	return nil
+}
+
+// take returns a spare, waiting for one as reserve does.
+func (s *spares) take() (spare, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.reserveLocked(); err != nil {
+		return spare{}, err
+	}
+	sp := s.ready[0]
+	s.ready = append(s.ready[:0], s.ready[1:]...)
+	return sp, nil
+}
+
+// large makes a file of another size, for a block that does not fit a usual one.
+func (s *spares) large(size int64) (spare, error) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return spare{}, ErrClosed
+	}
+	name := s.nameLocked()
+	s.mu.Unlock()
+	return s.make(name, size)
+}
+
+// slot returns the path under which a dropped segment of that size is to be kept, or false if it is not wanted.
+func (s *spares) slot(size int64) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || size != s.size || len(s.ready) >= s.keep {
+		return "", false
+	}
+	return s.nameLocked(), true
+}
+
+// add takes in a dropped segment that was renamed, durably, to a path that slot gave.
+func (s *spares) add(full string) {
+	s.finishAdd(spare{path: full, size: s.size, stale: true})
+}
+
+func (s *spares) finishAdd(sp spare) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ready = append(s.ready, sp)
+	s.cond.Broadcast()
+}
+
+// bytes returns how much the spares hold, and how much of it is ready.
+func (s *spares) bytes() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(len(s.ready)) * s.size
+}
+
+// count returns how many spares are ready.
+func (s *spares) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.ready)
+}
+
+// close stops the making of a spare and waits for its end.
+func (s *spares) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.cond.Broadcast()
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+func (s *spares) nameLocked() string {
+	s.nextID++
+	return path.Join(s.dir, fmt.Sprintf("%020d%s", s.nextID-1, spareSuffix))
+}
+
+// make writes a file of zeros. It is given its name only when all its space is taken, so that a half-made one is never
+// mistaken for a spare. If it fails, what it took is given back.
+func (s *spares) make(full string, size int64) (spare, error) {
+	tmp := full + tempSuffix
+	err := s.fill(tmp, size)
+	if err == nil {
+		err = s.fs.Rename(tmp, full)
+	}
+	if err != nil {
+		rmErr := s.fs.Remove(tmp)
+		if vfs.IsNoSpace(err) {
+			return spare{}, fmt.Errorf("%w: %w", ErrNoSpace, err)
+		}
+		return spare{}, errors.Join(err, rmErr)
+	}
+	return spare{path: full, size: size}, nil
+}
+
+func (s *spares) fill(name string, size int64) error {
+	f, err := s.fs.Create(name)
+	if err != nil {
+		return err
+	}
+	for off := int64(0); off < size && err == nil; off += zeroSyncEvery {
+		if err = vfs.ZeroFill(f, off, min(off+zeroSyncEvery, size), s.stopped); err == nil {
+			err = f.Sync()
+		}
+	}
+	return errors.Join(err, f.Close())
+}
+
+func (s *spares) stopped() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	return nil
+}
