@@ -66,7 +66,7 @@ func TestKeyValue(t *testing.T) {
 					tr.Add("watch: initial done")
 					continue
 				}
-				tr.Add("watch %s %s rev %d op %v delta %d", u.Key(), u.Value(), u.Revision(), u.Operation(), u.Delta())
+				tr.Add("watch %s %s rev %d op %v", u.Key(), u.Value(), u.Revision(), u.Operation())
 			case <-time.After(3 * time.Second):
 				t.Fatal("the watcher is silent")
 			}
