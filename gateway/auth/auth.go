@@ -1,0 +1,65 @@
+package auth
+
+import (
+	"crypto/tls"
+	"errors"
+	"time"
+)
+
+// The accounts that exist without being configured.
+const (
+	GlobalAccount = "$G"
+	SystemAccount = "$SYS"
+)
+
+// The connection types of allowed_connection_types.
+const (
+	TypeStandard  = "STANDARD"
+	TypeWebSocket = "WEBSOCKET"
+	TypeInProcess = "IN_PROCESS"
+)
+
+// Reasons for a refusal. Clients are told none of them; the log is.
+var (
+	// ErrCredentials is a wrong or missing user, password or token.
+	ErrCredentials = errors.New("wrong or missing credentials")
+	// ErrConnectionType is a user that may not connect this way.
+	ErrConnectionType = errors.New("connection type not allowed")
+	// ErrProxyRequired is a user that may only come through a trusted proxy.
+	ErrProxyRequired = errors.New("proxy connection required")
+)
+
+// Credentials are what a client offers in its CONNECT.
+type Credentials struct {
+	User, Password string
+	Token          string
+	Nkey, Sig, JWT string
+	Nonce          []byte // what INFO asked to be signed
+	Type           string // TypeStandard and so on
+	Host           string // the client's address without its port
+	TLS            *tls.ConnectionState
+}
+
+// Login is an accepted client.
+type Login struct {
+	Account  string
+	User     string // empty: nobody in particular
+	IsSystem bool   // Account is the system account
+	// Permissions is nil for a client that may do anything.
+	Permissions *Permissions
+	Deadline    time.Time // when the login ends; zero: never
+}
+
+// Authenticator decides about logins. Safe for concurrent use.
+type Authenticator interface {
+	// Required reports whether a client has to send a CONNECT before anything else.
+	Required() bool
+	// Announced reports whether INFO says auth_required: false too when a client without credentials is somebody.
+	Announced() bool
+	// NonceRequired reports whether INFO carries a nonce.
+	NonceRequired() bool
+	// Anonymous returns the login of a client that starts without a CONNECT, nil if that is not allowed.
+	Anonymous(connectionType string) *Login
+	// Authenticate checks c. An error means that the client is refused; it may be logged and names no secret.
+	Authenticate(c *Credentials) (*Login, error)
+}

@@ -1,0 +1,197 @@
+package auth
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// The defaults of allow_responses.
+const (
+	defaultResponseMax     = 1
+	defaultResponseExpires = 2 * time.Minute
+)
+
+// Permissions are what a client may publish and subscribe to. Immutable.
+type Permissions struct {
+	pubAllow, pubDeny []rule // pubAllow nil: everything
+	subAllow, subDeny []rule
+	pubAllowSet       bool
+	subAllowSet       bool
+	response          *Response
+}
+
+// Response lets a client answer the requests that it receives.
+type Response struct {
+	Max     int           // answers per request; negative: any number
+	Expires time.Duration // from the request's delivery; negative: no end
+}
+
+// rule is a subject filter, for some subscriptions with a queue group.
+type rule struct{ filter, queue string }
+
+// NewPermissions compiles p; nil permits everything and yields nil.
+func NewPermissions(p *server.Permissions) (*Permissions, error) {
+	if p == nil {
+		return nil, nil //nolint:nilnil // no permissions configured means no restrictions
+	}
+	out := &Permissions{}
+	var err error
+	if p.Publish != nil {
+		out.pubAllowSet = p.Publish.Allow != nil
+		if out.pubAllow, err = rules(p.Publish.Allow); err != nil {
+			return nil, err
+		}
+		if out.pubDeny, err = rules(p.Publish.Deny); err != nil {
+			return nil, err
+		}
+	}
+	if p.Subscribe != nil {
+		out.subAllowSet = len(p.Subscribe.Allow) > 0
+		if out.subAllow, err = rules(p.Subscribe.Allow); err != nil {
+			return nil, err
+		}
+		if out.subDeny, err = rules(p.Subscribe.Deny); err != nil {
+			return nil, err
+		}
+	}
+	if p.Response != nil {
+		out.response = &Response{Max: p.Response.MaxMsgs, Expires: p.Response.Expires}
+		if out.response.Max == 0 {
+			out.response.Max = defaultResponseMax
+		}
+		if out.response.Expires == 0 {
+			out.response.Expires = defaultResponseExpires
+		}
+		out.pubAllowSet = true // answers are the exception, so there has to be a rule
+	}
+	return out, nil
+}
+
+func rules(list []string) ([]rule, error) {
+	var out []rule
+	for _, s := range list {
+		f := strings.Fields(s)
+		if len(f) == 0 || len(f) > 2 || !server.IsValidSubject(f[0]) || (len(f) == 2 && !server.IsValidSubject(f[1])) {
+			return nil, fmt.Errorf("invalid subject %q", s)
+		}
+		r := rule{filter: f[0]}
+		if len(f) == 2 { //nolint:mnd // subject and queue
+			r.queue = f[1]
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// Response returns the permission to answer, nil if there is none.
+func (p *Permissions) Response() *Response {
+	if p == nil {
+		return nil
+	}
+	return p.response
+}
+
+// RestrictsPublish reports whether there is any subject that may not be published to.
+func (p *Permissions) RestrictsPublish() bool {
+	return p != nil && (p.pubAllowSet || len(p.pubDeny) > 0)
+}
+
+// MayPublish reports whether subject, a literal, may be published to by the configured rules alone.
+func (p *Permissions) MayPublish(subject string) bool {
+	if p == nil {
+		return true
+	}
+	hits := func(r rule) bool { return Matches(r.filter, subject) }
+	return (!p.pubAllowSet || slices.ContainsFunc(p.pubAllow, hits)) && !slices.ContainsFunc(p.pubDeny, hits)
+}
+
+// MaySubscribe reports whether filter may be subscribed to, in queue if that is not empty. A rule with a queue concerns
+// that queue alone; where there is one for the subject, it decides about queue subscriptions.
+func (p *Permissions) MaySubscribe(filter, queue string) bool {
+	if p == nil {
+		return true
+	}
+	if p.subAllowSet {
+		plain, queued, named := hits(p.subAllow, filter, queue)
+		if queue != "" && named {
+			plain = queued
+		}
+		if !plain {
+			return false
+		}
+	}
+	plain, queued, _ := hits(p.subDeny, filter, queue)
+	return !plain && (queue == "" || !queued)
+}
+
+// MayReceive reports whether a message on subject may be delivered to a subscription in queue (empty: none). It is
+// asked for subscriptions that are wider than a deny rule.
+func (p *Permissions) MayReceive(subject, queue string) bool {
+	plain, queued, _ := hits(p.subDeny, subject, queue)
+	return !plain && (queue == "" || !queued)
+}
+
+// Overlaps reports whether a permitted subscription may still meet messages that MayReceive refuses.
+func (p *Permissions) Overlaps(filter, queue string) bool {
+	if p == nil || len(p.subDeny) == 0 || (queue == "" && !hasWildcard(filter)) {
+		return false
+	}
+	return slices.ContainsFunc(p.subDeny, func(r rule) bool { return server.SubjectsCollide(r.filter, filter) })
+}
+
+// hits reports whether any rule without a queue covers subject (plain), any rule with a queue covers subject and queue
+// (queued), and any rule with a queue covers subject (named).
+func hits(list []rule, subject, queue string) (plain, queued, named bool) {
+	for _, r := range list {
+		if !Matches(r.filter, subject) {
+			continue
+		}
+		if r.queue == "" {
+			plain = true
+			continue
+		}
+		named = true
+		queued = queued || r.queue == queue || (hasWildcard(r.queue) && Matches(r.queue, queue))
+	}
+	return plain, queued, named
+}
+
+func hasWildcard(filter string) bool {
+	for token := range strings.SplitSeq(filter, ".") {
+		if token == "*" || token == ">" {
+			return true
+		}
+	}
+	return false
+}
+
+// Matches reports whether filter covers subject, whose own wildcards count as ordinary tokens. A subject with an empty
+// token is covered by nothing.
+func Matches(filter, subject string) bool {
+	for {
+		ft, frest, fmore := strings.Cut(filter, ".")
+		st, srest, smore := strings.Cut(subject, ".")
+		switch {
+		case st == "":
+			return false
+		case ft == ">" && !fmore:
+			return noEmptyToken(srest, smore)
+		case ft != "*" && ft != st, fmore != smore:
+			return false
+		case !fmore:
+			return true
+		}
+		filter, subject = frest, srest
+	}
+}
+
+func noEmptyToken(rest string, more bool) bool {
+	if !more {
+		return true
+	}
+	return rest != "" && rest[0] != '.' && rest[len(rest)-1] != '.' && !strings.Contains(rest, "..")
+}

@@ -1,0 +1,203 @@
+package gateway
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/noetl/ehdb-gateway/gateway/auth"
+	"github.com/noetl/ehdb-gateway/gateway/wire"
+	"github.com/noetl/ehdb-gateway/internal/bus"
+)
+
+// client is one connection.
+type client struct {
+	server *Server
+	conn   net.Conn
+	cid    uint64
+	host   string // remote address
+	port   uint16
+	start  time.Time
+
+	writeDeadline time.Duration
+	noStall       bool
+	gone          chan struct{} // closed at the end
+	closing       atomic.Bool
+	established   atomic.Bool  // a CONNECT came, or none is needed
+	lastActivity  atomic.Int64 // Unix nanoseconds
+	lastInput     atomic.Int64 // Unix nanoseconds: messages, subscriptions, PINGs
+	inMsgs        atomic.Int64
+	inBytes       atomic.Int64
+	stalls        atomic.Int64
+
+	out outbound
+	// The following are guarded by out.mu.
+	headers           bool   // the client understands header blocks
+	guard             *guard // nil: no permissions to enforce
+	outMsgs, outBytes int64
+
+	reader
+	vector [][]byte // the writer's
+
+	mu sync.Mutex
+	// The following are guarded by mu.
+	session   bus.Session // nil before the first use
+	login     *auth.Login
+	told      wire.Connect // of the last CONNECT
+	nonce     []byte
+	authTimer *time.Timer
+	pingTimer *time.Timer
+	pingsOut  int
+	pingSent  time.Time
+	rtt       time.Duration
+}
+
+func newClient(s *Server, conn net.Conn) *client {
+	set := s.settings.Load()
+	c := &client{
+		server: s, conn: conn, cid: s.lastCID.Add(1), start: time.Now(), gone: make(chan struct{}),
+		writeDeadline: set.WriteDeadline, noStall: set.NoFastProducerStall,
+	}
+	if host, port, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
+		p, _ := strconv.ParseUint(port, 10, 16)
+		c.host, c.port = host, uint16(p)
+	}
+	c.out.init(&s.pool, set.MaxPending)
+	c.reader.init(c, set)
+	c.touch(c.start)
+	return c
+}
+
+// logger returns the log with the connection's name.
+func (c *client) logger() *slog.Logger {
+	return c.server.log.With(slog.String("client", c.String()))
+}
+
+// String names the connection as nats-server's log does.
+func (c *client) String() string {
+	return fmt.Sprintf("%s - cid:%d", net.JoinHostPort(c.host, strconv.Itoa(int(c.port))), c.cid)
+}
+
+func (c *client) touch(now time.Time) { c.lastActivity.Store(now.UnixNano()) }
+
+// greet sends INFO and takes the connection in. False means that it was refused and is closed.
+func (c *client) greet() bool {
+	s := c.server
+	set := s.settings.Load()
+	info := s.currentInfo()
+	if set.auth.NonceRequired() {
+		c.nonce = newNonce()
+		info.Nonce = string(c.nonce)
+	}
+	c.established.Store(!set.auth.Required())
+	c.enqueue(string(c.infoLine(info)))
+	if reason := s.admit(c); reason != "" {
+		if reason == ReasonMaxConnections {
+			s.connectionsRefused.Add(1)
+			c.logger().Error("maximum connections exceeded")
+			c.sendErr(errMaxConnections)
+		}
+		c.close(reason)
+		c.writeLoop()
+		return false
+	}
+	c.logger().Debug("Client connection created")
+	if !c.startTimers(set) {
+		c.writeLoop()
+		return false
+	}
+	s.running.Go(c.writeLoop)
+	return true
+}
+
+// startTimers waits for a CONNECT, if one is required, and for the first ping. False: the connection has ended already.
+func (c *client) startTimers(set *settings) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing.Load() {
+		return false
+	}
+	if set.auth.Required() {
+		c.authTimer = time.AfterFunc(seconds(set.AuthTimeout), c.authTimedOut)
+	}
+	c.pingTimer = time.AfterFunc(set.PingInterval, c.pingDue)
+	return true
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// enqueue queues p for the client.
+func (c *client) enqueue(p string) {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	if c.out.reason == "" {
+		c.out.append(p)
+		c.out.wake.Signal()
+	}
+}
+
+// sendErr queues an -ERR.
+func (c *client) sendErr(text string) {
+	c.enqueue(string(wire.AppendErr(nil, text)))
+}
+
+// close ends the connection for reason, unless it has ended. What is queued is still sent, as far as that makes sense.
+// It does not wait for that. Any goroutine may call it, holding no lock of the client.
+func (c *client) close(reason CloseReason) {
+	c.out.mu.Lock()
+	if c.out.reason != "" {
+		c.out.mu.Unlock()
+		return
+	}
+	c.out.reason = reason
+	c.closing.Store(true)
+	close(c.gone)
+	c.out.release()
+	c.out.wake.Signal()
+	c.out.mu.Unlock()
+
+	c.logger().Debug("Client connection closed", slog.String("reason", string(reason)))
+	if reason == ReasonStale {
+		c.server.stale.Add(1)
+	}
+	c.mu.Lock()
+	stopTimer(c.authTimer)
+	stopTimer(c.pingTimer)
+	session := c.session
+	c.mu.Unlock()
+	last := c.snapshot(time.Now())
+	last.Stop, last.Reason = time.Now(), reason
+	if session != nil {
+		session.Close()
+	}
+	c.server.remove(c, last)
+}
+
+func stopTimer(t *time.Timer) {
+	if t != nil {
+		t.Stop()
+	}
+}
+
+// currentSession returns the session, nil if there is none yet.
+func (c *client) currentSession() bus.Session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session
+}
+
+func (c *client) authTimedOut() {
+	c.sendErr(errAuthTimeout)
+	c.logger().Debug("Authentication Timeout")
+	c.close(ReasonAuthTimeout)
+}
+
+func (c *client) loginExpired() {
+	c.sendErr(errAuthExpired)
+	c.logger().Debug("User Authentication Expired")
+	c.close(ReasonAuthExpired)
+}

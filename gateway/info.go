@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"runtime"
+	"slices"
+	"strconv"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/gateway/wire"
+)
+
+// protoVersion is the protocol version of INFO.
+const protoVersion = 1
+
+// initInfo builds what INFO says to everybody. s.mu is held.
+func (s *Server) initInfo() error {
+	o := s.options.Server
+	s.info = wire.Info{
+		ServerID: s.id, ServerName: s.name, Version: s.options.Version, Proto: protoVersion,
+		GitCommit: s.options.GitCommit, Go: runtime.Version(), Host: o.Host, Port: s.port,
+		Headers: !o.NoHeaderSupport, MaxPayload: o.MaxPayload, JetStream: s.options.JetStream,
+		Cluster: o.Cluster.Name, Domain: o.JetStreamDomain, XKey: s.xkey,
+	}
+	if s.options.JetStream {
+		s.info.APILevel = server.JSApiLevel
+	}
+	if o.ClientAdvertise != "" {
+		host, port, err := advertised(o.ClientAdvertise, s.port)
+		if err != nil {
+			return err
+		}
+		s.info.Host, s.info.Port = host, port
+	}
+	return nil
+}
+
+// advertised splits client_advertise, a host with or without a port.
+func advertised(text string, port int) (string, int, error) {
+	host, p, err := net.SplitHostPort(text)
+	if err != nil {
+		return text, port, nil //nolint:nilerr // no port given
+	}
+	n, err := strconv.ParseUint(p, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("client_advertise %q: %w", text, err)
+	}
+	if n == 0 {
+		return host, port, nil
+	}
+	return host, int(n), nil
+}
+
+// currentInfo returns what INFO says now.
+func (s *Server) currentInfo() wire.Info {
+	s.mu.Lock()
+	info := s.info
+	info.ConnectURLs = slices.Clone(info.ConnectURLs)
+	info.LameDuck = s.state == stateLameDuck
+	s.mu.Unlock()
+	set := s.settings.Load()
+	info.AuthRequired = set.auth.Announced()
+	info.MaxPayload = set.MaxPayload
+	return info
+}
+
+// infoLine returns the INFO line for c.
+func (c *client) infoLine(info wire.Info) []byte {
+	info.ClientID, info.ClientIP = c.cid, c.host
+	doc, err := json.Marshal(&info)
+	if err != nil { // strings and numbers always marshal
+		panic("gateway: marshal INFO: " + err.Error())
+	}
+	return wire.AppendInfo(nil, doc)
+}

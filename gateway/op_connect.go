@@ -1,0 +1,245 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/noetl/ehdb-gateway/gateway/auth"
+	"github.com/noetl/ehdb-gateway/gateway/wire"
+	"github.com/noetl/ehdb-gateway/internal/bus"
+)
+
+// mayBegin checks the first command of a client that has to log in. Only a CONNECT may come, unless a user is configured
+// for those who do not say who they are.
+func (c *client) mayBegin() bool {
+	first, ok := c.parser.Peek()
+	if !ok || first == 'C' || first == 'c' {
+		return true
+	}
+	login := c.server.settings.Load().auth.Anonymous(auth.TypeStandard)
+	if login == nil {
+		c.authFailed(auth.ErrCredentials)
+		return false
+	}
+	c.awaiting, c.connected = false, true
+	c.stopAuthTimer()
+	c.admitLogin(login)
+	return true
+}
+
+// connect handles CONNECT. False ends the connection.
+func (c *client) connect(arg []byte) bool {
+	if !c.stopAuthTimer() {
+		return false // the timer has fired and closes the connection
+	}
+	now := time.Now()
+	c.touch(now)
+	if err := json.Unmarshal(arg, &c.options); err != nil {
+		c.logger().Error("CONNECT is not valid JSON", slog.Any("error", err))
+		c.close(ReasonProtocolViolation)
+		return false
+	}
+	again := c.connected
+	c.connected, c.awaiting = true, false
+	if again {
+		c.dropSession()
+	}
+	c.remember(now)
+	if !c.authenticate() {
+		return false
+	}
+	return c.agree()
+}
+
+// remember keeps what the client told for monitoring and starts measuring the round trip.
+func (c *client) remember(now time.Time) {
+	set := c.server.settings.Load()
+	first := firstPing(set)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = c.options
+	c.told.Pass, c.told.Token, c.told.Sig = "", "", ""
+	c.rtt = max(now.Sub(c.start), 1)
+	stopTimer(c.pingTimer)
+	if !c.closing.Load() {
+		c.pingTimer = time.AfterFunc(first, c.pingDue)
+	}
+}
+
+// firstPingInterval is when a client is pinged first, to learn the round trip time, plus up to a fifth.
+const firstPingInterval = 2 * time.Second
+
+func firstPing(set *settings) time.Duration {
+	d := set.PingInterval
+	if !set.DisableShortFirstPing {
+		d = min(d, firstPingInterval)
+	}
+	return d + time.Duration(rand.Int64N(max(int64(d/5), 1))) //nolint:mnd,gosec // spreads pings, no secret
+}
+
+// authenticate decides who the client is.
+func (c *client) authenticate() bool {
+	o := &c.options
+	login, err := c.server.settings.Load().auth.Authenticate(&auth.Credentials{
+		User: o.User, Password: o.Pass, Token: o.Token, Nkey: o.Nkey, Sig: o.Sig, JWT: o.JWT,
+		Nonce: c.nonce, Type: auth.TypeStandard, Host: c.host,
+	})
+	if err == nil && (o.Account != "" || o.NewAccount) {
+		err = errors.New("clients cannot choose an account")
+	}
+	if err != nil {
+		c.authFailed(err)
+		return false
+	}
+	c.admitLogin(login)
+	return true
+}
+
+func (c *client) authFailed(err error) {
+	c.server.authFailures.Add(1)
+	c.logger().Error("authentication error", slog.Any("error", err), slog.String("user", c.options.User))
+	c.flush()
+	c.sendErr(errAuthorization)
+	reason := ReasonAuthFailure
+	if errors.Is(err, auth.ErrProxyRequired) {
+		reason = ReasonProxyRequired
+	}
+	c.close(reason)
+}
+
+// admitLogin makes login the client's identity.
+func (c *client) admitLogin(login *auth.Login) {
+	g := newGuard(login.Permissions)
+	c.out.mu.Lock()
+	c.guard = g
+	c.out.mu.Unlock()
+	c.established.Store(true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.login = login
+	if !login.Deadline.IsZero() && !c.closing.Load() {
+		c.authTimer = time.AfterFunc(time.Until(login.Deadline), c.loginExpired)
+	}
+}
+
+// agree settles the protocol features.
+func (c *client) agree() bool {
+	o := &c.options
+	set := c.server.settings.Load()
+	headers := o.Headers && !set.NoHeaderSupport
+	c.out.mu.Lock()
+	c.headers = headers
+	c.out.mu.Unlock()
+	limits := c.parser.Limits()
+	limits.Headers = headers
+	c.parser.SetLimits(limits)
+	switch {
+	case o.Protocol < wire.ProtoZero || o.Protocol > wire.ProtoInfo:
+		c.sendErr(errClientProtocol)
+		c.close(ReasonBadProtocolVersion)
+		return false
+	case o.NoResponders && !headers:
+		c.sendErr(errNoRespondersNeedHdrs)
+		c.close(ReasonNoRespondersNoHdrs)
+		return false
+	}
+	if !c.openSession() {
+		return false
+	}
+	c.ok()
+	return true
+}
+
+// stopAuthTimer stops the timer that waits for a CONNECT. False means that it has fired.
+func (c *client) stopAuthTimer() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.authTimer
+	c.authTimer = nil
+	return t == nil || t.Stop()
+}
+
+// identity returns what the bus has to know about the client.
+func (c *client) identity() bus.Identity {
+	id := bus.Identity{Account: auth.GlobalAccount, ID: c.cid, NoEcho: !c.options.Echo}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.login != nil {
+		id.Account, id.User = c.login.Account, c.login.User
+	}
+	return id
+}
+
+// openSession opens the client's session on the bus. A session that was opened before the CONNECT is replaced, with its
+// subscriptions, if the client is somebody else now. False ends the connection.
+func (c *client) openSession() bool {
+	id := c.identity()
+	if c.bus != nil && c.opened == id {
+		return true
+	}
+	session, err := c.server.options.Bus.Open(bus.KindClient, id, c)
+	if err != nil {
+		c.logger().Error("open of a session failed", slog.Any("error", err))
+		c.close(ReasonInternal)
+		return false
+	}
+	old := c.bus
+	c.mu.Lock()
+	c.session = session
+	c.mu.Unlock()
+	c.bus, c.opened = session, id
+	if c.closing.Load() {
+		session.Close()
+		return false
+	}
+	if old != nil {
+		c.move(old, session)
+	}
+	return true
+}
+
+// move takes the subscriptions of one session over to another.
+func (c *client) move(from, to bus.Session) {
+	for _, s := range from.Subscriptions() {
+		if _, err := to.Subscribe(string(s.SID), s.Filter, s.Queue); err != nil {
+			c.logger().Warn("subscription lost at CONNECT", slog.String("subject", s.Filter), slog.Any("error", err))
+			continue
+		}
+		if limit := s.Max(); limit > 0 {
+			to.Unsubscribe(string(s.SID), limit-s.Delivered())
+		}
+	}
+	from.Close()
+}
+
+// dropSession ends the session, and with it all subscriptions.
+func (c *client) dropSession() {
+	c.mu.Lock()
+	session := c.session
+	c.session = nil
+	c.mu.Unlock()
+	c.bus, c.replySub, c.opened = nil, nil, bus.Identity{}
+	if session != nil {
+		session.Close()
+	}
+}
+
+// isSystem reports whether the client is in the system account.
+func (c *client) isSystem() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.login != nil && c.login.IsSystem
+}
+
+// ignoreInfo takes an INFO from a client, which has to be JSON and means nothing.
+func (c *client) ignoreInfo(arg []byte) bool {
+	if json.Valid(arg) {
+		return true
+	}
+	c.logger().Error("INFO is not valid JSON")
+	c.close(ReasonProtocolViolation)
+	return false
+}

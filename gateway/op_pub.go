@@ -1,0 +1,113 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/gateway/wire"
+	"github.com/noetl/ehdb-gateway/subjects"
+)
+
+// publish hands a message to the bus. The bus delivers it at the next flush.
+func (c *client) publish(cmd *wire.Command) {
+	c.msgs++
+	c.bytes += int64(len(cmd.Payload))
+	if c.options.Pedantic && !server.IsValidLiteralSubject(string(cmd.Subject)) {
+		c.flush()
+		c.sendErr(errPublishSubject)
+	}
+	if !c.mayPublish(cmd) {
+		return
+	}
+	if c.options.Verbose {
+		c.flush()
+		c.enqueue(wire.OK)
+	}
+	if c.bus == nil && !c.openSession() {
+		return
+	}
+	m := &c.msg
+	m.Subject, m.Reply, m.Header, m.Data = cmd.Subject, cmd.Reply, cmd.Header(), cmd.Data()
+	c.published = true
+	if !c.bus.Publish(m) && len(cmd.Reply) > 0 && c.options.NoResponders {
+		c.noResponders(cmd)
+	}
+}
+
+// The subjects that carry meaning inside a NATS system and are not for clients.
+var (
+	gatewayReplyPrefix    = []byte("_GR_.")
+	oldGatewayReplyPrefix = []byte("$GR.")
+	raftPrefix            = []byte("$NRG.")
+	serviceReplyPrefix    = []byte("_R_.")
+	jsAckPrefix           = []byte("$JS.ACK.")
+)
+
+func gatewaySubject(s []byte) bool {
+	return bytes.HasPrefix(s, gatewayReplyPrefix) || bytes.HasPrefix(s, oldGatewayReplyPrefix)
+}
+
+func reservedReply(s []byte) bool {
+	return bytes.HasPrefix(s, serviceReplyPrefix) ||
+		(len(s) > len(jsAckPrefix) && bytes.HasPrefix(s, jsAckPrefix)) || gatewaySubject(s)
+}
+
+// mayPublish checks permissions and reserved subjects and answers what is not allowed.
+func (c *client) mayPublish(cmd *wire.Command) bool {
+	// Nearly all subjects can be told from the reserved ones by their first byte.
+	if b := cmd.Subject[0]; b == '$' || b == '_' {
+		if gatewaySubject(cmd.Subject) {
+			c.publishViolation(cmd.Subject)
+			return false
+		}
+	}
+	if c.guard != nil && !c.guardPublish(cmd.Subject) {
+		c.publishViolation(cmd.Subject)
+		return false
+	}
+	if cmd.Subject[0] == '$' && bytes.HasPrefix(cmd.Subject, raftPrefix) && !c.isSystem() {
+		c.publishViolation(cmd.Subject)
+		return false
+	}
+	if len(cmd.Reply) > 0 && (cmd.Reply[0] == '_' || cmd.Reply[0] == '$') && reservedReply(cmd.Reply) {
+		c.flush()
+		c.sendErr(fmt.Sprintf("Permissions Violation for Publish with Reply of %q", cmd.Reply))
+		c.logger().Error("Publish Violation", slog.String("reply", string(cmd.Reply)))
+		return false
+	}
+	return true
+}
+
+func (c *client) publishViolation(subject []byte) {
+	c.flush()
+	c.sendErr(fmt.Sprintf("Permissions Violation for Publish to %q", subject))
+	c.logger().Error("Publish Violation", slog.String("subject", string(subject)))
+}
+
+// noResponders tells the requester that nobody heard its request.
+func (c *client) noResponders(cmd *wire.Command) {
+	sub := c.subFor(cmd.Reply)
+	if sub == nil {
+		return
+	}
+	c.flush()
+	c.scratch = wire.AppendNoResponders(c.scratch[:0], cmd.Subject, sub.SID, cmd.Reply)
+	c.enqueue(string(c.scratch))
+}
+
+// subFor returns a subscription of the client, in no queue group, that hears reply.
+func (c *client) subFor(reply []byte) (found *subscription) {
+	if s := c.replySub; s != nil && subjects.Match(s.Filter, reply) {
+		return s
+	}
+	for _, s := range c.bus.Subscriptions() {
+		if s.Queue == "" && subjects.Match(s.Filter, reply) {
+			c.replySub = s
+			return s
+		}
+	}
+	return nil
+}

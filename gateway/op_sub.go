@@ -1,0 +1,102 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/noetl/ehdb-gateway/gateway/wire"
+	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/subjects"
+)
+
+type subscription = bus.Subscription
+
+// systemQueue is a queue group that clients may not join.
+const systemQueue = "_sys_"
+
+// subscribe handles SUB. False ends the connection.
+func (c *client) subscribe(cmd *wire.Command) bool {
+	c.subs++
+	sid, filter, queue := string(cmd.SID), string(cmd.Subject), string(cmd.Queue)
+	if !c.maySubscribe(sid, filter, queue) {
+		return true
+	}
+	if c.bus == nil && !c.openSession() {
+		return false
+	}
+	if limit := c.server.settings.Load().MaxSubs; limit > 0 && c.bus.NumSubscriptions() >= limit {
+		c.logger().Error("maximum subscriptions exceeded")
+		c.sendErr(errMaxSubscriptions)
+		return true
+	}
+	if !subjects.ValidFilter(filter) && !c.uses(sid) {
+		c.sendErr(errSubject)
+		return true
+	}
+	if _, err := c.bus.Subscribe(sid, filter, queue); err != nil && !c.uses(sid) {
+		c.logger().Debug("subscribe failed", slog.Any("error", err))
+		if errors.Is(err, bus.ErrClosed) {
+			return false
+		}
+		c.sendErr(errSubject)
+		return true
+	}
+	c.ok()
+	return true
+}
+
+// uses reports whether sid is subscribed.
+func (c *client) uses(sid string) bool {
+	for _, s := range c.bus.Subscriptions() {
+		if string(s.SID) == sid {
+			return true
+		}
+	}
+	return false
+}
+
+// maySubscribe checks permissions and answers what is not allowed.
+func (c *client) maySubscribe(sid, filter, queue string) bool {
+	if queue == systemQueue || (c.guard != nil && !c.guard.perms.MaySubscribe(filter, queue)) {
+		text := fmt.Sprintf("Permissions Violation for Subscription to %q", filter)
+		if queue != "" {
+			text += fmt.Sprintf(" using queue %q", queue)
+		}
+		c.subscribeViolation(sid, text)
+		return false
+	}
+	if c.guard != nil && c.guard.perms.Overlaps(filter, queue) {
+		c.out.mu.Lock()
+		c.guard.filterDelivery = true
+		c.out.mu.Unlock()
+	}
+	limit := c.server.settings.Load().MaxSubTokens
+	if limit > 0 && subjects.NumTokens(filter) > int(limit) {
+		c.subscribeViolation(sid, fmt.Sprintf("Permissions Violation for Subscription to %q, too many tokens", filter))
+		return false
+	}
+	return true
+}
+
+func (c *client) subscribeViolation(sid, text string) {
+	c.sendErr(text)
+	c.logger().Error("Subscription Violation", slog.String("text", text), slog.String("sid", sid))
+}
+
+// unsubscribe handles UNSUB.
+func (c *client) unsubscribe(cmd *wire.Command) {
+	c.subs++
+	c.replySub = nil
+	if c.bus != nil {
+		c.bus.Unsubscribe(string(cmd.SID), cmd.Max)
+	}
+	c.ok()
+}
+
+// ok queues +OK for a verbose client.
+func (c *client) ok() {
+	if c.options.Verbose {
+		c.enqueue(wire.OK)
+	}
+}

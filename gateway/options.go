@@ -1,0 +1,92 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/gateway/auth"
+	"github.com/noetl/ehdb-gateway/internal/bus"
+)
+
+// Options configure a Server.
+type Options struct {
+	// Server is the configuration as nats-server's flags and files yield it. It is not changed.
+	Server *server.Options
+	// Bus carries the messages.
+	Bus bus.Bus
+	// Logger takes the log; nil discards it.
+	Logger *slog.Logger
+	// Auth decides about logins; nil: by what Server says about users and tokens.
+	Auth auth.Authenticator
+	// JetStream is what INFO says about it.
+	JetStream bool
+	// Version is the version of INFO, which clients compare with nats-server's; empty: that of the nats-server
+	// whose behaviour this is.
+	Version string
+	// GitCommit is shown in INFO; may be empty.
+	GitCommit string
+}
+
+// defaultStallLimit bounds how long a connection's reads pause for a queue that is full. Sinks end most pauses sooner.
+const defaultStallLimit = 10 * time.Second
+
+// settle fills in the defaults of nats-server and refuses what cannot be.
+func (o *Options) settle() error {
+	if o.Server == nil || o.Bus == nil {
+		return errors.New("gateway: Options need Server and Bus")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Version == "" {
+		o.Version = server.VERSION
+	}
+	s := o.Server.Clone()
+	settleServer(s)
+	o.Server = s
+	if s.TLSConfig != nil {
+		return errors.New("tls is not supported for clients")
+	}
+	if int64(s.MaxPayload) > s.MaxPending {
+		return fmt.Errorf("max_payload (%d) cannot be higher than max_pending (%d)", s.MaxPayload, s.MaxPending)
+	}
+	if s.LameDuckGracePeriod >= s.LameDuckDuration {
+		return fmt.Errorf("lame duck grace period (%v) should be strictly lower than lame duck duration (%v)",
+			s.LameDuckGracePeriod, s.LameDuckDuration)
+	}
+	if o.Auth == nil {
+		a, err := auth.NewConfigured(s)
+		if err != nil {
+			return err
+		}
+		o.Auth = a
+	}
+	return nil
+}
+
+func settleServer(s *server.Options) {
+	orDefault(&s.Host, server.DEFAULT_HOST)
+	orDefault(&s.Port, server.DEFAULT_PORT)
+	orDefault(&s.MaxConn, server.DEFAULT_MAX_CONNECTIONS)
+	orDefault(&s.PingInterval, server.DEFAULT_PING_INTERVAL)
+	orDefault(&s.MaxPingsOut, server.DEFAULT_PING_MAX_OUT)
+	orDefault(&s.AuthTimeout, server.AUTH_TIMEOUT.Seconds())
+	orDefault(&s.MaxControlLine, server.MAX_CONTROL_LINE_SIZE)
+	orDefault(&s.MaxPayload, server.MAX_PAYLOAD_SIZE)
+	orDefault(&s.MaxPending, server.MAX_PENDING_SIZE)
+	orDefault(&s.WriteDeadline, server.DEFAULT_FLUSH_DEADLINE)
+	orDefault(&s.MaxClosedClients, server.DEFAULT_MAX_CLOSED_CLIENTS)
+	orDefault(&s.LameDuckDuration, server.DEFAULT_LAME_DUCK_DURATION)
+	orDefault(&s.LameDuckGracePeriod, server.DEFAULT_LAME_DUCK_GRACE_PERIOD)
+}
+
+func orDefault[T comparable](p *T, value T) {
+	var zero T
+	if *p == zero {
+		*p = value
+	}
+}

@@ -1,0 +1,234 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+
+	"github.com/noetl/ehdb-gateway/gateway/auth"
+	"github.com/noetl/ehdb-gateway/gateway/wire"
+)
+
+// Server accepts client connections.
+type Server struct {
+	options Options
+	log     *slog.Logger
+	id      string // public key of the server
+	name    string
+	xkey    string // public curve key
+	start   time.Time
+	pool    wire.Pool
+	counters
+	settings atomic.Pointer[settings]
+	lastCID  atomic.Uint64
+
+	stopped  chan struct{}  // closed when a shutdown begins
+	done     chan struct{}  // closed when one is over
+	running  sync.WaitGroup // accept loop, connections
+	lameDuck chan struct{}  // closed when lame duck mode begins
+
+	mu       sync.Mutex
+	state    state
+	info     wire.Info // of no connection in particular
+	listener net.Listener
+	port     int
+	clients  map[uint64]*client
+	closed   closedRing
+}
+
+// settings are what may change while the server runs.
+type settings struct {
+	*server.Options
+	auth auth.Authenticator
+}
+
+// state is where in its life a server is.
+type state uint8
+
+const (
+	stateNew state = iota
+	stateRunning
+	stateLameDuck
+	stateStopped
+)
+
+// Errors of Start.
+var (
+	ErrStarted = errors.New("gateway: server was started before")
+	ErrStopped = errors.New("gateway: server was shut down")
+)
+
+// New returns a server that does not listen yet. It fails on options that make no sense or that it cannot honour.
+func New(o Options) (*Server, error) {
+	if err := o.settle(); err != nil {
+		return nil, err
+	}
+	key, err := nkeys.CreateServer()
+	if err != nil {
+		return nil, fmt.Errorf("create server key: %w", err)
+	}
+	id, err := key.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("public server key: %w", err)
+	}
+	curve, err := nkeys.CreateCurveKeys()
+	if err != nil {
+		return nil, fmt.Errorf("create server curve key: %w", err)
+	}
+	xkey, err := curve.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("public server curve key: %w", err)
+	}
+	s := &Server{
+		options: o, log: o.Logger, id: id, name: o.Server.ServerName, xkey: xkey, start: time.Now(),
+		stopped: make(chan struct{}), done: make(chan struct{}), lameDuck: make(chan struct{}),
+		clients: make(map[uint64]*client),
+	}
+	if s.name == "" {
+		s.name = id
+	}
+	s.closed.limit = o.Server.MaxClosedClients
+	s.settings.Store(&settings{Options: o.Server, auth: o.Auth})
+	return s, nil
+}
+
+// Start listens and returns; the server then runs until Shutdown. It fails if the address cannot be listened on.
+func (s *Server) Start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch s.state {
+	case stateNew:
+	case stateStopped:
+		return ErrStopped
+	case stateRunning, stateLameDuck:
+		return ErrStarted
+	}
+	o := s.options.Server
+	port := o.Port
+	if port == server.RANDOM_PORT {
+		port = 0
+	}
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), //nolint:forbidigo // listening does not block
+		"tcp", net.JoinHostPort(o.Host, strconv.Itoa(port)))
+	if err != nil {
+		return fmt.Errorf("listen for clients: %w", err)
+	}
+	s.listener = l
+	if a, ok := l.Addr().(*net.TCPAddr); ok {
+		s.port = a.Port
+	}
+	if err := s.initInfo(); err != nil {
+		_ = l.Close()
+		return err
+	}
+	s.state = stateRunning
+	//nolint:sloglint // tools look for this line as nats-server writes it
+	s.log.Info("Listening for client connections on " + net.JoinHostPort(o.Host, strconv.Itoa(s.port)))
+	s.running.Go(func() { s.acceptLoop(l) })
+	return nil
+}
+
+// Addr returns the address that clients connect to, nil before Start and after Shutdown.
+func (s *Server) Addr() net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener == nil {
+		return nil
+	}
+	return s.listener.Addr()
+}
+
+// ClientURL returns a nats:// URL for the listening address.
+func (s *Server) ClientURL() string {
+	host := s.options.Server.Host
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return "nats://" + net.JoinHostPort(host, strconv.Itoa(s.port))
+}
+
+// The pauses after errors of accept.
+const (
+	acceptMinPause = 10 * time.Millisecond
+	acceptMaxPause = time.Second
+)
+
+// acceptLoop runs until l is closed.
+func (s *Server) acceptLoop(l net.Listener) {
+	pause := acceptMinPause
+	for {
+		conn, err := l.Accept()
+		if err == nil {
+			pause = acceptMinPause
+			s.accept(conn)
+			continue
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		s.acceptErrors.Add(1)
+		s.log.Error("accept of a client connection failed", slog.Any("error", err), slog.Duration("pause", pause))
+		select {
+		case <-time.After(pause):
+		case <-s.stopped:
+			return
+		}
+		pause = min(pause*2, acceptMaxPause) //nolint:mnd // doubles
+	}
+}
+
+// accept starts the goroutines of a new connection, or refuses it.
+func (s *Server) accept(conn net.Conn) {
+	s.counters.connections.Add(1)
+	c := newClient(s, conn)
+	s.running.Go(func() {
+		if c.greet() {
+			c.run()
+		}
+	})
+}
+
+// admit registers c, unless the server is full or going away.
+func (s *Server) admit(c *client) (reason CloseReason) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state != stateRunning {
+		return ReasonShutdown
+	}
+	limit := s.settings.Load().MaxConn
+	if limit < 0 || len(s.clients) >= limit {
+		return ReasonMaxConnections
+	}
+	s.clients[c.cid] = c
+	return ""
+}
+
+// remove forgets c and keeps what is known about it for a while.
+func (s *Server) remove(c *client, last ConnInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.clients, c.cid)
+	s.closed.add(last)
+}
+
+// connected returns the current connections in no order.
+func (s *Server) connected() []*client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*client, 0, len(s.clients))
+	for _, c := range s.clients {
+		out = append(out, c)
+	}
+	return out
+}

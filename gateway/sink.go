@@ -1,0 +1,71 @@
+package gateway
+
+import (
+	"time"
+
+	"github.com/noetl/ehdb-gateway/internal/bus"
+)
+
+var _ bus.Sink = (*client)(nil)
+
+// Deliver implements bus.Sink: it queues the messages for the client and wakes the writer once.
+func (c *client) Deliver(batch []bus.Delivery) (stall <-chan struct{}) {
+	o := &c.out
+	o.mu.Lock()
+	if o.reason != "" {
+		o.mu.Unlock()
+		return nil
+	}
+	idle := len(o.chain) == 0
+	var msgs, bytes int64
+	for i := range batch {
+		n, ok := c.deliverOne(&batch[i])
+		if ok {
+			msgs++
+			bytes += int64(n)
+		}
+		if o.pending > o.max {
+			break
+		}
+	}
+	c.outMsgs += msgs
+	c.outBytes += bytes
+	slow := o.pending > o.max
+	if !slow && o.crowded() {
+		stall = o.stallGate()
+	}
+	if idle {
+		o.wake.Signal()
+	}
+	o.mu.Unlock()
+	c.touch(time.Now())
+	c.server.outMsgs.Add(msgs)
+	c.server.outBytes.Add(bytes)
+	if slow {
+		c.slowConsumer(ReasonSlowPending)
+		c.close(ReasonSlowPending)
+	}
+	return stall
+}
+
+// deliverOne queues one message and returns its size, unless the client may not have it. c.out.mu is held.
+func (c *client) deliverOne(d *bus.Delivery) (size int, ok bool) {
+	m := &d.Msg
+	if g := c.guard; g != nil {
+		if g.filterDelivery && !g.mayReceive(m.Subject, d.Sub.Queue) {
+			return 0, false
+		}
+		if g.response != nil && len(m.Reply) > 0 {
+			g.expectReply(m.Reply)
+		}
+	}
+	if c.noStall && c.out.crowded() {
+		return 0, false // no_fast_producer_stall: the receiver loses it
+	}
+	header := m.Header
+	if !c.headers {
+		header = nil
+	}
+	c.out.message(m.Subject, d.Sub.SID, m.Reply, header, m.Data)
+	return len(header) + len(m.Data), true
+}

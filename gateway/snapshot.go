@@ -1,0 +1,194 @@
+package gateway
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/gateway/auth"
+)
+
+// ConnInfo is what is known about a connection at one moment.
+type ConnInfo struct {
+	CID          uint64
+	IP           string
+	Port         int
+	Start        time.Time
+	LastActivity time.Time
+	RTT          time.Duration // 0: not known
+	PendingBytes int64
+	InMsgs       int64
+	OutMsgs      int64
+	InBytes      int64
+	OutBytes     int64
+	Stalls       int64
+	NumSubs      int
+	Subs         []SubInfo // only of ConnectionSubs and of closed connections
+	Name         string
+	Lang         string
+	Version      string
+	User         string
+	Account      string
+	Nkey         string
+
+	Stop   time.Time   // zero: connected
+	Reason CloseReason // empty: connected
+}
+
+// Uptime returns how long the connection has lasted at now, or did last.
+func (c *ConnInfo) Uptime(now time.Time) time.Duration { return c.until(now).Sub(c.Start) }
+
+// Idle returns how long nothing has happened at now, or had not at the end.
+func (c *ConnInfo) Idle(now time.Time) time.Duration { return c.until(now).Sub(c.LastActivity) }
+
+func (c *ConnInfo) until(now time.Time) time.Time {
+	if !c.Stop.IsZero() {
+		return c.Stop
+	}
+	return now
+}
+
+// SubInfo is one subscription of a connection.
+type SubInfo struct {
+	Subject, Queue, SID string
+	Msgs, Max           int64 // Max 0: no limit
+}
+
+// Stats are the server's totals and state.
+type Stats struct {
+	ServerID, ServerName, Version, GitCommit string
+	XKey                                     string
+	Start                                    time.Time
+	Host                                     string
+	Port                                     int
+	AuthRequired, JetStream, LameDuck        bool
+
+	Connections      int
+	TotalConnections uint64
+	Subscriptions    int
+	InMsgs, InBytes  int64
+	OutMsgs          int64
+	OutBytes         int64
+	SlowPending      int64 // slow consumers by max_pending
+	SlowDeadline     int64 // slow consumers by write_deadline
+	Stale            int64 // connections that did not answer PING
+	Stalls           int64 // pauses of producers
+	AuthFailures     int64
+	Refused          int64 // connections beyond max_connections
+	AcceptErrors     int64
+	ClosedTotal      uint64 // connections that ended, also those no longer remembered
+}
+
+// SlowConsumers returns the number of slow consumers of either kind.
+func (s *Stats) SlowConsumers() int64 { return s.SlowPending + s.SlowDeadline }
+
+// Stats returns the server's totals and state.
+func (s *Server) Stats() Stats {
+	set := s.settings.Load()
+	out := Stats{
+		ServerID: s.id, ServerName: s.name, Version: s.options.Version, GitCommit: s.options.GitCommit, XKey: s.xkey,
+		Start: s.start, Host: set.Host, AuthRequired: set.auth.Required(), JetStream: s.options.JetStream,
+		TotalConnections: s.counters.connections.Load(),
+		InMsgs:           s.inMsgs.Load(), InBytes: s.inBytes.Load(), OutMsgs: s.outMsgs.Load(), OutBytes: s.outBytes.Load(),
+		SlowPending: s.slowPending.Load(), SlowDeadline: s.slowDeadline.Load(), Stale: s.stale.Load(),
+		Stalls: s.stalls.Load(), AuthFailures: s.authFailures.Load(), Refused: s.connectionsRefused.Load(),
+		AcceptErrors: s.acceptErrors.Load(),
+	}
+	s.mu.Lock()
+	out.Port, out.LameDuck = s.port, s.state == stateLameDuck
+	out.Connections, out.ClosedTotal = len(s.clients), s.closed.total
+	s.mu.Unlock()
+	for _, c := range s.connected() {
+		if session := c.currentSession(); session != nil {
+			out.Subscriptions += session.NumSubscriptions()
+		}
+	}
+	return out
+}
+
+// ServerOptions returns the options in force. They must not be changed.
+func (s *Server) ServerOptions() *server.Options { return s.settings.Load().Options }
+
+// Connections returns the current connections by cid, without their subscriptions.
+func (s *Server) Connections() []ConnInfo {
+	clients := s.connected()
+	now := time.Now()
+	out := make([]ConnInfo, 0, len(clients))
+	for _, c := range clients {
+		info := c.snapshot(now)
+		info.Subs = nil
+		out = append(out, info)
+	}
+	slices.SortFunc(out, func(a, b ConnInfo) int { return int(int64(a.CID) - int64(b.CID)) })
+	return out
+}
+
+// ConnectionSubs returns a connection with its subscriptions; false if cid is not connected.
+func (s *Server) ConnectionSubs(cid uint64) (ConnInfo, bool) {
+	s.mu.Lock()
+	c := s.clients[cid]
+	s.mu.Unlock()
+	if c == nil {
+		return ConnInfo{}, false
+	}
+	return c.snapshot(time.Now()), true
+}
+
+// ClosedConnections returns the connections that ended, as far as they are remembered, the oldest first.
+func (s *Server) ClosedConnections() []ConnInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &s.closed
+	if len(r.ring) < r.limit || r.limit <= 0 {
+		return slices.Clone(r.ring)
+	}
+	at := int(r.total % uint64(r.limit))
+	return slices.Concat(r.ring[at:], r.ring[:at])
+}
+
+// Kick ends a connection and reports whether there was one.
+func (s *Server) Kick(cid uint64) bool {
+	s.mu.Lock()
+	c := s.clients[cid]
+	s.mu.Unlock()
+	if c == nil {
+		return false
+	}
+	c.close(ReasonKicked)
+	return true
+}
+
+// snapshot returns what is known about c.
+func (c *client) snapshot(now time.Time) ConnInfo {
+	out := ConnInfo{
+		CID: c.cid, IP: c.host, Port: int(c.port), Start: c.start,
+		LastActivity: time.Unix(0, c.lastActivity.Load()),
+		InMsgs:       c.inMsgs.Load(), InBytes: c.inBytes.Load(), Stalls: c.stalls.Load(),
+	}
+	c.out.mu.Lock()
+	out.PendingBytes, out.OutMsgs, out.OutBytes = c.out.pending, c.outMsgs, c.outBytes
+	c.out.mu.Unlock()
+	c.mu.Lock()
+	session := c.session
+	out.RTT, out.Account = c.rtt, auth.GlobalAccount
+	out.Name, out.Lang, out.Version, out.Nkey = c.told.Name, c.told.Lang, c.told.Version, c.told.Nkey
+	out.User = c.told.User
+	if c.login != nil {
+		out.Account = c.login.Account
+		if c.login.User != "" {
+			out.User = c.login.User
+		}
+	}
+	c.mu.Unlock()
+	if session == nil {
+		return out
+	}
+	for _, s := range session.Subscriptions() {
+		out.Subs = append(out.Subs, SubInfo{
+			Subject: s.Filter, Queue: s.Queue, SID: string(s.SID), Msgs: s.Delivered(), Max: s.Max(),
+		})
+	}
+	out.NumSubs = len(out.Subs)
+	return out
+}

@@ -1,0 +1,66 @@
+package gateway
+
+// What -ERR lines say. Clients compare these texts.
+const (
+	errUnknownOp            = "Unknown Protocol Operation"
+	errAuthorization        = "Authorization Violation"
+	errAuthTimeout          = "Authentication Timeout"
+	errAuthExpired          = "User Authentication Expired"
+	errMaxConnections       = "maximum connections exceeded"
+	errMaxSubscriptions     = "maximum subscriptions exceeded"
+	errMaxPayload           = "Maximum Payload Violation"
+	errMaxControlLine       = "maximum control line exceeded"
+	errClientProtocol       = "invalid client protocol"
+	errNoRespondersNeedHdrs = "no responders requires headers support"
+	errPublishSubject       = "Invalid Publish Subject"
+	errSubject              = "Invalid Subject"
+	errStale                = "Stale Connection"
+)
+
+// CloseReason says why a connection ended. The texts are those of nats-server's connz.
+type CloseReason string
+
+// The reasons.
+const (
+	ReasonClientClosed       CloseReason = "Client Closed"
+	ReasonAuthTimeout        CloseReason = "Authentication Timeout"
+	ReasonAuthFailure        CloseReason = "Authentication Failure"
+	ReasonTLSHandshake       CloseReason = "TLS Handshake Failure"
+	ReasonSlowPending        CloseReason = "Slow Consumer (Pending Bytes)"
+	ReasonSlowDeadline       CloseReason = "Slow Consumer (Write Deadline)"
+	ReasonWriteError         CloseReason = "Write Error"
+	ReasonReadError          CloseReason = "Read Error"
+	ReasonParseError         CloseReason = "Parse Error"
+	ReasonStale              CloseReason = "Stale Connection"
+	ReasonProtocolViolation  CloseReason = "Protocol Violation"
+	ReasonBadProtocolVersion CloseReason = "Bad Client Protocol Version"
+	ReasonMaxConnections     CloseReason = "Maximum Connections Exceeded"
+	ReasonMaxPayload         CloseReason = "Maximum Message Payload Exceeded"
+	ReasonMaxControlLine     CloseReason = "Maximum Control Line Exceeded"
+	ReasonShutdown           CloseReason = "Server Shutdown"
+	ReasonAuthExpired        CloseReason = "Authentication Expired"
+	ReasonCredentialsRevoked CloseReason = "Credentials Revoked"
+	ReasonNoRespondersNoHdrs CloseReason = "No Responders Requires Headers"
+	ReasonKicked             CloseReason = "Kicked"
+	ReasonProxyRequired      CloseReason = "Proxy Required"
+	ReasonInternal           CloseReason = "Internal Client"
+)
+
+// losesOutput tells the reasons after which there is no point in sending what is still queued.
+func (r CloseReason) losesOutput() bool {
+	switch r {
+	case ReasonReadError, ReasonWriteError, ReasonSlowPending, ReasonSlowDeadline, ReasonTLSHandshake:
+		return true
+	}
+	return false
+}
+
+// explained tells the reasons that follow an -ERR which the client should get to read.
+func (r CloseReason) explained() bool {
+	switch r {
+	case ReasonAuthTimeout, ReasonAuthFailure, ReasonParseError, ReasonProtocolViolation, ReasonBadProtocolVersion,
+		ReasonMaxConnections, ReasonMaxPayload, ReasonMaxControlLine, ReasonNoRespondersNoHdrs:
+		return true
+	}
+	return false
+}
