@@ -75,4 +75,3 @@ func flock(f *os.File) error {
 		}
 	}
 }
-
