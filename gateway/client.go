@@ -89,6 +89,7 @@ func (c *client) greet() bool {
 	s := c.server
 	set := s.settings.Load()
 	info := s.currentInfo()
+	info.AuthRequired = set.auth.Announced()
 	if set.auth.NonceRequired() {
 		c.nonce = newNonce()
 		info.Nonce = string(c.nonce)

@@ -30,7 +30,7 @@ type guard struct {
 	pruned         time.Time
 }
 
-type receiveKey struct{ subject, queue string }
+type receiveKey struct{ subject, target, queue string }
 
 // openReply is a reply subject that the client may publish to because it was asked.
 type openReply struct {
@@ -113,12 +113,12 @@ func (g *guard) expectReply(reply []byte) {
 	}
 }
 
-// mayReceive reports whether a message on subject may go to the client.
-func (g *guard) mayReceive(subject []byte, queue string) bool {
-	key := receiveKey{string(subject), queue}
+// mayReceive reports whether a message that shows subject and was sent to target may go to the client.
+func (g *guard) mayReceive(subject, target []byte, queue string) bool {
+	key := receiveKey{string(subject), string(target), queue}
 	allowed, known := g.received[key]
 	if !known {
-		allowed = g.perms.MayReceive(key.subject, queue)
+		allowed = g.perms.MayReceive(key.subject, key.target, queue)
 		if len(g.received) >= maxReceiveCache {
 			clear(g.received)
 		}

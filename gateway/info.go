@@ -23,10 +23,7 @@ func (s *Server) initInfo() error {
 		ServerID: s.id, ServerName: s.name, Version: s.options.Version, Proto: protoVersion,
 		GitCommit: s.options.GitCommit, Go: runtime.Version(), Host: o.Host, Port: s.port,
 		Headers: !o.NoHeaderSupport, MaxPayload: o.MaxPayload, JetStream: s.options.JetStream,
-		Cluster: o.Cluster.Name, Domain: o.JetStreamDomain, XKey: s.xkey,
-	}
-	if s.options.JetStream {
-		s.info.APILevel = server.JSApiLevel
+		Cluster: o.Cluster.Name, Domain: o.JetStreamDomain, XKey: s.xkey, APILevel: server.JSApiLevel,
 	}
 	if o.ClientAdvertise != "" {
 		host, port, err := advertised(o.ClientAdvertise, s.port)
@@ -54,7 +51,7 @@ func advertised(text string, port int) (string, int, error) {
 	return host, int(n), nil
 }
 
-// currentInfo returns what INFO says now.
+// currentInfo returns what INFO says now to a client that has logged in.
 func (s *Server) currentInfo() wire.Info {
 	s.mu.Lock()
 	info := s.info
@@ -62,7 +59,7 @@ func (s *Server) currentInfo() wire.Info {
 	info.LameDuck = s.state == stateLameDuck
 	s.mu.Unlock()
 	set := s.settings.Load()
-	info.AuthRequired = set.auth.Announced()
+	info.AuthRequired = set.auth.Required()
 	info.MaxPayload = set.MaxPayload
 	return info
 }

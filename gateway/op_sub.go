@@ -66,7 +66,7 @@ func (c *client) maySubscribe(sid, filter, queue string) bool {
 		c.subscribeViolation(sid, text)
 		return false
 	}
-	if c.guard != nil && c.guard.perms.Overlaps(filter, queue) {
+	if c.guard != nil && c.guard.perms.NeedsFilter(filter, queue) {
 		c.out.mu.Lock()
 		c.guard.filterDelivery = true
 		c.out.mu.Unlock()

@@ -52,7 +52,7 @@ func (c *client) Deliver(batch []bus.Delivery) (stall <-chan struct{}) {
 func (c *client) deliverOne(d *bus.Delivery) (size int, ok bool) {
 	m := &d.Msg
 	if g := c.guard; g != nil {
-		if g.filterDelivery && !g.mayReceive(m.Subject, d.Sub.Queue) {
+		if g.filterDelivery && !g.mayReceive(m.Subject, m.Target(), d.Sub.Queue) {
 			return 0, false
 		}
 		if g.response != nil && len(m.Reply) > 0 {

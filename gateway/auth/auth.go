@@ -54,7 +54,8 @@ type Login struct {
 type Authenticator interface {
 	// Required reports whether a client has to send a CONNECT before anything else.
 	Required() bool
-	// Announced reports whether INFO says auth_required: false too when a client without credentials is somebody.
+	// Announced reports whether the first INFO says auth_required: false too when a client without credentials is
+	// somebody.
 	Announced() bool
 	// NonceRequired reports whether INFO carries a nonce.
 	NonceRequired() bool

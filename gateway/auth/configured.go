@@ -55,7 +55,7 @@ func NewConfigured(o *server.Options) (*Configured, error) {
 	if a.noAuthUser != "" && a.users[a.noAuthUser] == nil {
 		return nil, fmt.Errorf("no_auth_user: %q is not a user", a.noAuthUser)
 	}
-	a.openToGlobal = o.SystemAccount != "" && a.noAuthUser == "" && len(o.Users) > 0 && onlySystemUsers(o)
+	a.openToGlobal = a.system != "" && a.noAuthUser == "" && len(o.Users) > 0 && onlySystemUsers(o, a.system)
 	return a, nil
 }
 
@@ -82,17 +82,17 @@ func (a *Configured) addUsers(o *server.Options) error {
 }
 
 // onlySystemUsers tells a configuration that adds users to the system account and says nothing about anybody else.
-func onlySystemUsers(o *server.Options) bool {
+func onlySystemUsers(o *server.Options, system string) bool {
 	if o.Username != "" || o.Authorization != "" {
 		return false
 	}
 	for _, u := range o.Users {
-		if u.Account == nil || u.Account.Name != o.SystemAccount {
+		if u.Account == nil || u.Account.Name != system {
 			return false
 		}
 	}
 	for _, acc := range o.Accounts {
-		if acc.Name != o.SystemAccount && acc.Name != GlobalAccount {
+		if acc.Name != system && acc.Name != GlobalAccount {
 			return false
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/subjects"
 )
 
 // The defaults of allow_responses.
@@ -128,19 +130,30 @@ func (p *Permissions) MaySubscribe(filter, queue string) bool {
 	return !plain && (queue == "" || !queued)
 }
 
-// MayReceive reports whether a message on subject may be delivered to a subscription in queue (empty: none). It is
-// asked for subscriptions that are wider than a deny rule.
-func (p *Permissions) MayReceive(subject, queue string) bool {
+// MayReceive reports whether a message that shows subject and was sent to target may be delivered to a subscription in
+// queue (empty: none). It is asked for clients with a subscription that NeedsFilter.
+func (p *Permissions) MayReceive(subject, target, queue string) bool {
+	if p.subAllowSet {
+		plain, queued, _ := hits(p.subAllow, target, queue)
+		if !plain && !queued {
+			return false
+		}
+	}
 	plain, queued, _ := hits(p.subDeny, subject, queue)
 	return !plain && (queue == "" || !queued)
 }
 
-// Overlaps reports whether a permitted subscription may still meet messages that MayReceive refuses.
-func (p *Permissions) Overlaps(filter, queue string) bool {
-	if p == nil || len(p.subDeny) == 0 || (queue == "" && !hasWildcard(filter)) {
+// NeedsFilter reports whether a permitted subscription may still meet messages that MayReceive refuses: those of a deny
+// rule that is narrower, and those of a subscription to foo.> that is permitted by foo.*, as in NATS.
+func (p *Permissions) NeedsFilter(filter, queue string) bool {
+	if p == nil || (queue == "" && !hasWildcard(filter)) {
 		return false
 	}
-	return slices.ContainsFunc(p.subDeny, func(r rule) bool { return server.SubjectsCollide(r.filter, filter) })
+	if slices.ContainsFunc(p.subDeny, func(r rule) bool { return subjects.Overlap(r.filter, filter) }) {
+		return true
+	}
+	return p.subAllowSet &&
+		!slices.ContainsFunc(p.subAllow, func(r rule) bool { return subjects.SubsetOf(filter, r.filter) })
 }
 
 // hits reports whether any rule without a queue covers subject (plain), any rule with a queue covers subject and queue

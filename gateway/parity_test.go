@@ -1,0 +1,188 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// quiet is how long a connection has to say nothing before a step is over.
+const quiet = 120 * time.Millisecond
+
+// script is a dialogue: steps of "name< bytes" that are sent over the connection of that name, opened at its first use.
+// After each step the script waits until all connections are quiet. What came is recorded for each connection.
+type script struct {
+	name  string
+	opts  func() *server.Options
+	steps []string
+}
+
+// oracle runs a real nats-server until the test ends.
+func oracle(t testing.TB, o *server.Options) net.Addr {
+	t.Helper()
+	if o == nil {
+		o = &server.Options{}
+	}
+	o.Host, o.Port, o.NoLog, o.NoSigs = "127.0.0.1", server.RANDOM_PORT, true, true
+	ns, err := server.NewServer(o)
+	check(t, err)
+	ns.Start()
+	if !ns.ReadyForConnections(10 * time.Second) {
+		t.Fatal("nats-server is not ready")
+	}
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	return ns.Addr()
+}
+
+// dialogue runs a script against addr and returns what each connection received, by step.
+func dialogue(addr net.Addr, sc script) ([]string, error) {
+	conns := map[string]net.Conn{}
+	var order, out []string
+	defer func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}()
+	for i, step := range sc.steps {
+		name, text, _ := strings.Cut(step, "< ")
+		c := conns[name]
+		if c == nil {
+			var err error
+			c, err = net.Dial("tcp", addr.String())
+			if err != nil {
+				return nil, err
+			}
+			conns[name] = c
+			order = append(order, name)
+			out = append(out, fmt.Sprintf("%d %s> %s", i, name, listen(c)))
+		}
+		for part := range strings.SplitSeq(text, "|") {
+			_, _ = c.Write([]byte(part))
+			if part != text {
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+		said := make([]string, len(order))
+		var wg sync.WaitGroup
+		for k, n := range order {
+			wg.Go(func() { said[k] = listen(conns[n]) })
+		}
+		wg.Wait()
+		for k, n := range order {
+			if said[k] != "" {
+				out = append(out, fmt.Sprintf("%d %s> %s", i, n, said[k]))
+			}
+		}
+	}
+	return out, nil
+}
+
+// listen reads until there is silence or the end, and normalises what came.
+func listen(c net.Conn) string {
+	var got bytes.Buffer
+	buf := make([]byte, 64<<10)
+	for {
+		_ = c.SetReadDeadline(time.Now().Add(quiet))
+		n, err := c.Read(buf)
+		got.Write(buf[:n])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) || strings.Contains(err.Error(), "reset by peer") {
+				got.WriteString("<closed>")
+			} else {
+				got.WriteString("<" + err.Error() + ">")
+			}
+			break
+		}
+	}
+	return normalise(got.String())
+}
+
+// normalise replaces what differs between any two servers.
+func normalise(s string) string {
+	var out []string
+	for line := range strings.SplitAfterSeq(s, "\r\n") {
+		doc, ok := strings.CutPrefix(line, "INFO ")
+		if !ok {
+			out = append(out, line)
+			continue
+		}
+		var m map[string]any
+		if err := json.Unmarshal([]byte(doc), &m); err != nil {
+			out = append(out, line)
+			continue
+		}
+		for _, k := range []string{"server_id", "server_name", "port", "go", "git_commit", "xkey", "nonce", "client_id"} {
+			if _, ok := m[k]; ok {
+				m[k] = "x"
+			}
+		}
+		delete(m, "git_commit")
+		b, _ := json.Marshal(m)
+		out = append(out, "INFO "+string(b)+"\r\n")
+	}
+	return strings.Join(out, "")
+}
+
+// runParity runs every script on a real nats-server and on the gateway, all at once: they spend their time waiting.
+func runParity(t *testing.T, scripts []script) {
+	t.Helper()
+	type result struct {
+		want, got []string
+		err       error
+	}
+	results := make([]result, len(scripts))
+	var wg sync.WaitGroup
+	gate := make(chan struct{}, 12)
+	for i, sc := range scripts {
+		var theirs, ours *server.Options
+		if sc.opts != nil {
+			theirs, ours = sc.opts(), sc.opts()
+		}
+		a, b := oracle(t, theirs), start(t, ours).Addr()
+		wg.Go(func() {
+			gate <- struct{}{}
+			defer func() { <-gate }()
+			r := &results[i]
+			var err error
+			var both sync.WaitGroup
+			both.Go(func() { r.want, r.err = dialogue(a, sc) })
+			both.Go(func() { r.got, err = dialogue(b, sc) })
+			both.Wait()
+			r.err = errors.Join(r.err, err)
+		})
+	}
+	wg.Wait()
+	for i, sc := range scripts {
+		t.Run(sc.name, func(t *testing.T) {
+			r := results[i]
+			check(t, r.err)
+			if !slices.Equal(r.want, r.got) {
+				t.Errorf("nats-server:\n%s\ngateway:\n%s", show(r.want), show(r.got))
+			} else if testing.Verbose() {
+				t.Logf("both:\n%s", show(r.want))
+			}
+		})
+	}
+}
+
+func show(lines []string) string {
+	var b strings.Builder
+	for _, l := range lines {
+		fmt.Fprintf(&b, "  %q\n", l)
+	}
+	return b.String()
+}
