@@ -1,18 +1,18 @@
-// Package consumer is one JetStream consumer: a pure state machine that decides what to deliver, when, and what an ack
-// means, and a thin shell that feeds it from a log and the bus.
 package consumer
 
 import (
-	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 	"github.com/noetl/ehdb-gateway/storage"
 )
-
-var errTODO = errors.New("not implemented")
 
 // Stream is what a consumer needs of its stream.
 type Stream interface {
@@ -31,8 +31,8 @@ type Options struct {
 	State   *storage.StateLog // its own log, recovered by New
 	Bus     bus.Bus
 	Sched   *Scheduler
-	// Acked tells the stream that the consumer is done with seq (acked or terminated, or max_deliver on a stream whose
-	// retention then lets go). It is called under no lock of the consumer.
+	// Acked tells the stream that the consumer is done with seq (acked or terminated). It is called under no lock of the
+	// consumer. May be nil.
 	Acked func(seq uint64)
 	// Inactive is called once when the consumer was unused for its inactive threshold; the owner then deletes it.
 	Inactive func()
@@ -40,70 +40,222 @@ type Options struct {
 	Advisory func(subject string, event any)
 }
 
-// Consumer is one consumer. Its methods may be called by anyone; they hand an event to its mailbox and do not block.
-type Consumer struct{}
+// Consumer is one consumer. Its methods may be called by anyone; they hand an event to its mailbox, or change the machine
+// under its lock, and do not block on anything but that.
+type Consumer struct {
+	o    Options
+	mail mailbox
+	run  runState
+
+	filters atomic.Pointer[filterSet]
+
+	mu      sync.Mutex // guards what follows; never held while publishing or appending
+	m       *machine
+	world   *logWorld
+	idle    outbox // what is asked for between two steps
+	timer   alarm
+	watch   func() // ends the watch on the deliver subject; may be nil
+	clamped bool   // the recovered state was ahead of the log
+
+	store   persister
+	pausing pauser
+}
+
+// maxPayload is the burst of a rate limit on a stream without max_msg_size.
+const maxPayload = 1 << 20
 
 // New makes the consumer over its (new or recovered) state and starts it.
-func New(o Options) (*Consumer, error) { return nil, errTODO }
+func New(o Options) (*Consumer, error) {
+	c := &Consumer{o: o}
+	c.store = persister{log: o.State, c: c}
+	c.run.c, c.timer.c, c.pausing.c = c, c, c
+	filters, err := compileFilters(filterSubjects(&o.Config))
+	if err != nil {
+		return nil, err
+	}
+	c.filters.Store(&filters)
+	if err := c.load(filters); err != nil {
+		return nil, fmt.Errorf("consumer %s > %s > %s: %w", o.Account, o.Stream.Name(), o.Name, err)
+	}
+	now := time.Now().UnixNano()
+	c.mu.Lock()
+	c.rewatch(now)
+	c.mu.Unlock()
+	c.run.schedule()
+	return c, nil
+}
 
-// Wants and Done implement stream.Observer.
-func (c *Consumer) Wants(key []byte) bool            { panic(errTODO) }
-func (c *Consumer) Done(seq uint64, key []byte) bool { panic(errTODO) }
+// settings brings a configuration into the machine's form.
+func (c *Consumer) settings(cfg server.ConsumerConfig) settings {
+	burst := int64(maxPayload)
+	if size := c.o.Stream.Config().MaxMsgSize; size > 0 {
+		burst = int64(size)
+	}
+	jitter := int64(100*time.Millisecond) + rand.Int64N(int64(900*time.Millisecond))
+	return newSettings(c.o.Stream.Name(), c.o.Name, cfg, burst, jitter)
+}
+
+// load makes the machine: from the state log, or, when that is empty, at the start the configuration asks for.
+func (c *Consumer) load(filters filterSet) error {
+	log, set := c.o.Stream.Log(), c.settings(c.o.Config)
+	m := newMachine(set, rand.Uint64())
+	m.out = &c.idle
+	found := false
+	err := c.o.State.Load(func(entry []byte, checkpoint bool) error {
+		found = true
+		if checkpoint {
+			return m.restore(entry)
+		}
+		return m.replay(entry)
+	})
+	if err != nil {
+		return err
+	}
+	if !found {
+		s := selectStart(log, &set.cfg, c.o.Stream.Config().MaxMsgsPer, filters)
+		m.led, m.skip.seqs, m.resume = newLedger(s.seq), s.skip, s.cursor
+	}
+	_, changed := c.o.State.Changes()
+	c.store.since = int(changed)
+	c.clamped = m.clamp(log.Visible())
+	c.world = &logWorld{
+		Cursor: log.NewCursor(max(m.resume, m.led.last.stream+1), filters), log: log, bus: c.o.Bus, account: c.o.Account,
+		filters: func(f filterSet) { c.filters.Store(&f) },
+	}
+	m.w = c.world
+	m.start(time.Now().UnixNano(), log.Visible())
+	c.m = m
+	if found && !c.clamped {
+		return nil
+	}
+	return c.o.State.Checkpoint(m.checkpoint(nil), nil)
+}
+
+// rewatch looks for interest in the deliver subject from now on. c.mu is held.
+func (c *Consumer) rewatch(now int64) {
+	if c.watch != nil {
+		c.watch()
+		c.watch = nil
+	}
+	if !c.m.set.push || c.m.closed != nil {
+		return
+	}
+	c.watch = c.o.Bus.WatchInterest(c.o.Account, c.m.set.cfg.DeliverSubject, func(bool) {
+		c.post(letter{kind: mailInterest})
+	})
+	c.m.interest(now)
+}
+
+// post hands an event to the machine.
+func (c *Consumer) post(l letter) <-chan struct{} {
+	stall := c.mail.put(l)
+	c.run.schedule()
+	return stall
+}
+
+// Wants implements stream.Observer: whether the filters match key.
+func (c *Consumer) Wants(key []byte) bool { return c.filters.Load().match(key) }
+
+// Done implements stream.Observer: whether the consumer needs the message no more.
+func (c *Consumer) Done(seq uint64, key []byte) bool { return !c.Wants(key) || c.m.led.done(seq) }
 
 // Wake tells that the stream's visible position moved.
-func (c *Consumer) Wake(visible uint64) { panic(errTODO) }
+func (c *Consumer) Wake(uint64) {
+	if c.run.hungry.Load() {
+		c.run.schedule()
+	}
+}
 
 // Pull is a request on $JS.API.CONSUMER.MSG.NEXT. The slices are borrowed. stall is nil or a channel to wait on.
-func (c *Consumer) Pull(reply, header, body []byte) (stall <-chan struct{}) { panic(errTODO) }
+func (c *Consumer) Pull(reply, header, body []byte) (stall <-chan struct{}) {
+	if len(reply) == 0 {
+		return nil // nobody to send anything to
+	}
+	l := letter{kind: mailPull, reply: reply, body: body}
+	if len(header) > 0 && jsapi.APILevelTooHigh(header) {
+		l.id.Delivered = 412
+	}
+	return c.post(l)
+}
 
 // Ack is a message on $JS.ACK for this consumer: the parsed subject, the body, and where to confirm (may be empty).
 // The slices are borrowed.
-func (c *Consumer) Ack(a AckID, body, reply []byte) (stall <-chan struct{}) { panic(errTODO) }
+func (c *Consumer) Ack(a AckID, body, reply []byte) (stall <-chan struct{}) {
+	kind, arg := jsapi.ParseAckBody(body)
+	return c.post(letter{kind: mailAck, ack: kind, id: a, reply: reply, body: arg})
+}
 
 // FlowControlReply is an answer on $JS.FC; token is the last part of its subject.
-func (c *Consumer) FlowControlReply(token []byte) { panic(errTODO) }
+func (c *Consumer) FlowControlReply(token []byte) { c.FlowControlAnswer(token, nil) }
 
-// AckID is what an ack subject says.
-type AckID struct {
-	Delivered   uint64 // delivery count
-	StreamSeq   uint64
-	ConsumerSeq uint64
-	Time        int64 // Unix nanoseconds of the message
-	Pending     uint64
+// FlowControlAnswer is FlowControlReply with the answer's header, which with ack policy flow_control says what was
+// received. The slices are borrowed.
+func (c *Consumer) FlowControlAnswer(token, header []byte) {
+	c.post(letter{kind: mailAnswer, reply: token, body: header})
 }
 
-// Info returns the consumer as the API shows it.
-func (c *Consumer) Info() *server.ConsumerInfo { panic(errTODO) }
-
-// Update changes the configuration (checked by CheckUpdate, completed); done is called once it has taken effect.
-func (c *Consumer) Update(cfg server.ConsumerConfig) { panic(errTODO) }
+// Update changes the configuration (checked by CheckUpdate, completed). It has taken effect when Update returns; an error
+// means that nothing changed.
+func (c *Consumer) Update(cfg server.ConsumerConfig) error {
+	set := c.settings(cfg)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now().UnixNano()
+	moved := cfg.DeliverSubject != c.m.set.cfg.DeliverSubject
+	if err := c.m.update(now, set); err != nil {
+		return err
+	}
+	if moved {
+		c.rewatch(now)
+	}
+	c.run.schedule()
+	return nil
+}
 
 // Pause sets pause_until (zero: resume).
-func (c *Consumer) Pause(until time.Time) { panic(errTODO) }
-
-// Stop ends the consumer. Waiting pulls are answered with status (e.g. 409 "Consumer Deleted", 409 "Server Shutdown").
-func (c *Consumer) Stop(code int, status string) { panic(errTODO) }
-
-// Scheduler runs consumers on a fixed set of workers: a consumer has no goroutine while it is idle.
-type Scheduler struct{}
-
-// NewScheduler starts n workers (0: as many as cores).
-func NewScheduler(b bus.Bus, n int) *Scheduler { panic(errTODO) }
-
-// Close stops the workers after what they are doing.
-func (s *Scheduler) Close() { panic(errTODO) }
-
-// Complete fills the defaults of a configuration and checks it by nats-server's rules, order and texts.
-func Complete(cfg *server.ConsumerConfig, stream *server.StreamConfig, limits Limits, pedantic bool) *server.ApiError {
-	panic(errTODO)
+func (c *Consumer) Pause(until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := int64(0)
+	c.m.set.cfg.PauseUntil = nil
+	if !until.IsZero() {
+		until = until.UTC()
+		c.m.set.cfg.PauseUntil, at = &until, until.UnixNano()
+	}
+	c.m.pause(time.Now().UnixNano(), at)
+	c.run.schedule()
 }
 
-// CheckUpdate checks that a running consumer may go from old to cfg (both completed).
-func CheckUpdate(old, cfg *server.ConsumerConfig) *server.ApiError { panic(errTODO) }
+// Reset forgets every delivery and goes on at seq (0: after the ack floor). It returns the sequence it goes on at; the
+// error is the reason for 10204.
+func (c *Consumer) Reset(seq uint64) (uint64, error) {
+	startSeq := uint64(0)
+	if t := c.o.Config.OptStartTime; t != nil {
+		startSeq = c.o.Stream.Log().SeqAtTime(t.UnixNano())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, err := c.m.reset(seq, startSeq)
+	c.run.schedule()
+	return at, err
+}
 
-// Limits are what the account and the server allow a consumer; 0 or -1: no limit.
-type Limits struct {
-	MaxAckPending     int
-	MaxRequestBatch   int
-	InactiveThreshold time.Duration
+// Unpin takes the pin from the client that has it. It reports whether there was one.
+func (c *Consumer) Unpin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.m.unpin("admin")
+	c.run.schedule()
+	return was
+}
+
+// Stop ends the consumer. Waiting pulls are answered with status (e.g. 409 "Consumer Deleted", 409 "Server Shutdown"), and
+// so are those that come later. What was not persisted yet is appended by a worker, at the latest in Scheduler.Close.
+func (c *Consumer) Stop(code int, status string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.m.stop(code, status)
+	c.rewatch(0)
+	c.timer.stop()
+	c.run.schedule()
 }
