@@ -1,10 +1,16 @@
 package storage
 
+import (
+	"sync"
+	"sync/atomic"
+)
+
 // LogSpec says what a log is when it is made. It is persisted but for Size and Route, which are given again at OpenLog.
 type LogSpec struct {
 	// Shards the log lives in: one, or several for a spread log.
 	Shards []ShardID
-	// Memory keeps the log in RAM only: appends are visible at once and gone after a restart.
+	// Memory says that the log is to be kept in RAM only. Such a log lives in a store without a directory; elsewhere it is
+	// refused.
 	Memory bool
 	// FirstSeq is the sequence of the first record; 0 means 1.
 	FirstSeq uint64
@@ -20,74 +26,203 @@ type LogSpec struct {
 // block, nor append to the same log synchronously under a lock it may be waiting for.
 type Done func(error)
 
-// Log is one ordered log of records. Methods that change it (Append, Delete, Purge, Truncate, Drop) are called under the
-// owner's lock, one at a time; they return at once, do no I/O and take effect at the head immediately. Methods that read
-// may be called by anyone at any time and stop at the visible position, except where they say "at the head".
-type Log struct{}
+// Log is one ordered log of records. Methods that change it (Append, Delete, Purge) are called under the owner's lock,
+// one at a time; they return at once, do no I/O and take effect at the head immediately. Methods that read may be called
+// by anyone at any time and stop at the visible position, except where they say "at the head": a record appended is not
+// shown before it is durable, and one deleted is shown until its deletion is.
+type Log struct {
+	w     *writer
+	meta  logMeta
+	size  func(key, header, data int) uint64
+	route func(key []byte) int
+
+	mu       sync.RWMutex // taken before the writer's
+	head     *index       // what appends go to
+	vis      *index       // what readers see; the same but while a purge of everything is on its way
+	lastSeq  uint64       // at the head
+	lastTime int64
+	visTime  int64  // lastTime at the visible position
+	dropped  bool   // at the head
+	floor    uint64 // section of the record that says the log exists
+	runs     []seqRun
+	ords     []uint64
+
+	visible atomic.Uint64
+	onVis   atomic.Pointer[func(uint64, error)]
+
+	group uint64 // last group that touches the log, guarded by the writer's lock
+	touch int    // which touch of it
+}
+
+func newLog(w *writer, meta logMeta, x *index) *Log {
+	l := &Log{w: w, meta: meta, head: x, vis: x, lastSeq: meta.LastSeq, lastTime: meta.LastTime, visTime: meta.LastTime}
+	l.visible.Store(meta.LastSeq)
+	l.configure(LogSpec{})
+	return l
+}
+
+// configure sets what is not persisted.
+func (l *Log) configure(spec LogSpec) {
+	l.size, l.route = spec.Size, spec.Route
+	if l.size == nil {
+		l.size = func(key, header, data int) uint64 { return uint64(key + header + data) }
+	}
+}
 
 // ID returns the log's id.
-func (l *Log) ID() LogID { panic("not implemented") }
+func (l *Log) ID() LogID { return l.meta.ID }
+
+// Name returns the name given at CreateLog.
+func (l *Log) Name() string { return l.meta.Name }
+
+// home is the shard of what concerns the whole log.
+func (l *Log) home() *shard { return &l.w.shards[l.meta.Shards[0]] }
+
+func (l *Log) shardOf(key []byte) *shard {
+	if l.route == nil || len(l.meta.Shards) == 1 {
+		return l.home()
+	}
+	return &l.w.shards[l.meta.Shards[l.route(key)]]
+}
 
 // Append adds r, copying its bytes once. r.Seq must be above the head's; a lower one is refused with ErrOutOfOrder and
-// counted (out_of_order_appends). A gap is permitted: the skipped sequences count as deleted. Errors: ErrFull when the
-// shard's queue is at its bound (nothing was appended), ErrStopped (wrapped with the cause) when the directory has
-// failed or is out of space. done may be nil.
-func (l *Log) Append(r *Record, done Done) error { panic("not implemented") }
+// counted (out_of_order_appends). A gap is permitted: the skipped sequences count as deleted. r.Time is raised to the
+// previous record's if it is below it. Errors: ErrFull when the shard's queue is at its bound (nothing was appended),
+// ErrStopped (wrapped with the cause) when the directory has failed or is out of space. done may be nil.
+func (l *Log) Append(r *Record, done Done) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dropped {
+		return ErrNoLog
+	}
+	if r.Seq <= l.lastSeq {
+		l.w.outOfOrder.Add(1)
+		return ErrOutOfOrder
+	}
+	r.Time = max(r.Time, l.lastTime)
+	size := l.size(len(r.Key), len(r.Header), len(r.Data))
+	e, err := l.queue(r, size, done)
+	if err != nil {
+		return err
+	}
+	l.lastSeq, l.lastTime = r.Seq, r.Time
+	l.head.add(e, r.Key, size)
+	return nil
+}
 
-// Delete removes the live records among seqs and returns how many there were. With erase their bytes are overwritten on
-// disk when their space is next rewritten.
-func (l *Log) Delete(seqs []uint64, erase bool, done Done) (int, error) { panic("not implemented") }
+// queue encodes r at the end of the pending group and returns its index entry.
+func (l *Log) queue(r *Record, size uint64, done Done) (entry, error) {
+	sh, w := l.shardOf(r.Key), l.w
+	n := maxFixed + len(r.Key) + len(r.Header) + len(r.Data)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.admit(sh, n, 0); err != nil {
+		return entry{}, err
+	}
+	g := w.current()
+	b := appendMessage(w.room(g, sh, n), l.meta.ID, r)
+	body := uint32(len(r.Key) + len(r.Header) + len(r.Data))
+	e := entry{
+		seq: r.Seq, time: r.Time, sec: sh.secID, off: sh.sec.size + uint32(len(b)) - body,
+		hlen: uint32(len(r.Header)), dlen: uint32(len(r.Data)),
+	}
+	sh.sec.live.Add(footprint(len(r.Key), &e))
+	w.took(g, sh, len(b), done)
+	w.appends.Add(1)
+	t := g.touch(l)
+	t.end, t.seq, t.time = l.head.end+1, r.Seq, r.Time
+	t.msgs++
+	t.bytes += size
+	return e, nil
+}
 
-// Purge removes the live records with a sequence below upTo (0: all) that match filter (nil: all), but keeps the newest
-// keep of them. It is one record in the log however much it removes, and returns the exact number removed. A purge of
-// everything moves FirstSeq to LastSeq+1, or to upTo.
-func (l *Log) Purge(filter Filter, upTo, keep uint64, done Done) (uint64, error) {
-	panic("not implemented")
+// footprint is what a record takes of its section.
+func footprint(klen int, e *entry) int64 {
+	return int64(klen) + int64(e.hlen) + int64(e.dlen) + maxFixed/2
+}
+
+// sizeOf returns what the record at ord counts for.
+func (l *Log) sizeOf(x *index, ord uint64) uint64 {
+	e := x.at(ord)
+	return l.size(int(x.keys.info(e.key).size), int(e.hlen), int(e.dlen))
 }
 
 // Sync calls done once everything appended to the log so far is durable and visible (at once if it is).
-func (l *Log) Sync(done Done) { panic("not implemented") }
-
-// State returns the log's totals at the head.
-func (l *Log) State() State { panic("not implemented") }
-
-// Visible returns the visible position: the highest sequence that reads may show.
-func (l *Log) Visible() uint64 { panic("not implemented") }
-
-// Key returns the totals of one key at the head.
-func (l *Log) Key(key []byte) KeyState { panic("not implemented") }
-
-// Get returns the record at seq: ErrNotFound if it was deleted or never was, ErrEOF if seq is above the visible position.
-func (l *Log) Get(seq uint64) (Record, error) { panic("not implemented") }
-
-// Last returns the newest live record that matches filter (nil: any) with a sequence <= upTo (0: no bound); ErrNotFound
-// if there is none.
-func (l *Log) Last(filter Filter, upTo uint64) (Record, error) { panic("not implemented") }
-
-// Next returns the first live record at or after seq that matches filter (nil: any); ErrEOF if there is none yet.
-func (l *Log) Next(seq uint64, filter Filter) (Record, error) { panic("not implemented") }
-
-// SeqAtTime returns the sequence of the first live record with Time >= unixNano, or the visible position + 1.
-func (l *Log) SeqAtTime(unixNano int64) uint64 { panic("not implemented") }
-
-// LastPerKey returns, ascending, the sequence of the newest live record (<= upTo; 0: no bound) of each key that matches
-// one of filters (none: all). At most limit (0: no limit); more is true when it was cut.
-func (l *Log) LastPerKey(filters []Filter, upTo uint64, limit int) (seqs []uint64, more bool) {
-	panic("not implemented")
+func (l *Log) Sync(done Done) {
+	w := l.w
+	w.mu.Lock()
+	var err error
+	if l.group > w.acked.Load() {
+		if err = w.err; w.fail.Load() == nil && !w.closed {
+			g := w.current()
+			g.dones = append(g.dones, done)
+			w.mu.Unlock()
+			return
+		}
+	}
+	w.mu.Unlock()
+	done(err)
 }
-
-// Count returns how many live visible records at or after from match one of filters (none: all).
-func (l *Log) Count(from uint64, filters []Filter) uint64 { panic("not implemented") }
-
-// EachKey calls fn for each key with live records that matches filter (nil: all), in no order, until fn returns false.
-// key is only valid during the call.
-func (l *Log) EachKey(filter Filter, fn func(key []byte, ks KeyState) bool) { panic("not implemented") }
-
-// EachDeleted calls fn for the sequences between State.FirstSeq and State.LastSeq that are not live, ascending.
-func (l *Log) EachDeleted(fn func(seq uint64) bool) { panic("not implemented") }
 
 // OnVisible sets fn to be called on the ack loop, under no lock, whenever the visible position moves, with the new one and
 // a nil error: once for a group commit (after the done functions of that commit), not once for each record. When the
 // directory stops for good it is called one last time with the error: nothing above visible was or will be acknowledged
 // by this Store; open the directory again to learn what is there.
-func (l *Log) OnVisible(fn func(visible uint64, err error)) { panic("not implemented") }
+func (l *Log) OnVisible(fn func(visible uint64, err error)) {
+	if fn == nil {
+		l.onVis.Store(nil)
+		return
+	}
+	l.onVis.Store(&fn)
+}
+
+// tell calls the OnVisible function.
+func (l *Log) tell(err error) {
+	if fn := l.onVis.Load(); fn != nil {
+		(*fn)(l.visible.Load(), err)
+	}
+}
+
+// show makes what t did to the log visible. It runs on the ack loop.
+func (l *Log) show(t *touch) {
+	var retired []*index
+	l.mu.Lock()
+	t.idx.visMsgs += t.msgs
+	t.idx.visBytes += t.bytes
+	t.idx.vis = t.end
+	for _, r := range t.removals {
+		if r.from == r.to {
+			retired = append(retired, l.vis)
+			l.vis = r.idx
+			continue
+		}
+		l.removeDoomed(r.idx, r.from, r.to)
+	}
+	l.visTime = t.time
+	l.visible.Store(t.seq)
+	l.mu.Unlock()
+	for _, x := range retired {
+		l.w.retire(x)
+	}
+}
+
+// removeDoomed takes the records in [from, to) whose deletion is now durable out of x.
+func (l *Log) removeDoomed(x *index, from, to uint64) {
+	for ord := x.next(from, to); ord < to; ord = x.next(ord+1, to) {
+		if !x.chunk(ord).isDoomed(ord & chunkMask) {
+			continue
+		}
+		e := *x.at(ord)
+		foot := footprint(int(x.keys.info(e.key).size), &e)
+		x.remove(ord, l.sizeOf(x, ord))
+		l.w.drop(e.sec, foot)
+	}
+}
+
+// retire lets go of the bytes of an index that nobody reads any more.
+func (w *writer) retire(x *index) {
+	for ord := x.next(0, x.end); ord < x.end; ord = x.next(ord+1, x.end) {
+		e := x.at(ord)
+		w.drop(e.sec, footprint(int(x.keys.info(e.key).size), e))
+	}
+}

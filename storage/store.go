@@ -2,95 +2,215 @@ package storage
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
 )
 
-// Errors that callers act on. Others name a file, an offset and a remedy (see CorruptError).
-var (
-	ErrNotFound   = errors.New("record not found")
-	ErrEOF        = errors.New("no record there yet")
-	ErrOutOfOrder = errors.New("record offered below the head of its log")
-	ErrFull       = errors.New("shard queue is full")
-	ErrStopped    = errors.New("data directory stopped")
-	ErrNoLog      = errors.New("no such log")
-	ErrLocked     = errors.New("data directory is in use")
-)
-
-// Options configure a Store. Zero values mean the defaults given here.
-type Options struct {
-	Dir        string // the data directory; made if missing. Empty: a store in memory, nothing is written
-	Shards     int    // number of shards for a new directory: default min(4, cores). An existing one keeps its own
-	QueueBytes int64  // bound of one shard's queue; default 64 MiB
-	StallBytes int64  // where producers are asked to pause; default a quarter of QueueBytes
-	WindowSize int64  // bytes of recent records kept in RAM for readers; default 64 MiB
-	Events     Events
-}
-
-// Events tells what happens inside a Store; any func may be nil. They are called on the store's own goroutines.
-type Events struct {
-	TailCut   func(path string, offset int64, bytes int64)    // a torn tail was cut at open
-	NoSpace   func(err error)                                 // no room for the next segment: appends are refused with ErrStopped until Resumed
-	Resumed   func()                                          // room is back
-	Stopped   func(err error)                                 // an I/O error: this Store acknowledges nothing more; Close it and Open the directory again
-	Synced    func(records int, bytes int64, seconds float64) // one group commit
-	Recovered func(logs int, records uint64, seconds float64)
-}
+// catalogID is the id of the store's own state log.
+const catalogID LogID = 1
 
 // Store is one data directory.
-type Store struct{}
+type Store struct {
+	opts Options
+	w    *writer
+	seed maphash.Seed
+
+	mu      sync.Mutex // taken before a log's
+	logs    map[LogID]*Log
+	states  map[LogID]*StateLog
+	nextID  LogID
+	catalog *StateLog
+	recover recovery
+	closing sync.Once
+	closed  error
+	release func() error // gives up what Open took: the lock and the tail
+}
 
 // Open opens or makes a data directory, replays what is on disk and starts its loops. Errors: ErrLocked (naming the other
 // process), *CorruptError, or an I/O error.
-func Open(ctx context.Context, o Options) (*Store, error) { panic("not implemented") }
+func Open(ctx context.Context, o Options) (*Store, error) {
+	o.setDefaults()
+	s := newStore(o)
+	if o.Dir == "" {
+		s.begin(newWriter(o, nil))
+		s.w.start()
+		return s, nil
+	}
+	if err := s.openDir(ctx); err != nil {
+		return nil, err
+	}
+	s.w.start()
+	return s, nil
+}
+
+func newStore(o Options) *Store {
+	return &Store{
+		opts: o, seed: maphash.MakeSeed(), logs: map[LogID]*Log{}, states: map[LogID]*StateLog{},
+		nextID: catalogID + 1, release: func() error { return nil },
+	}
+}
+
+// begin sets the writer and makes the catalog, which is always there.
+func (s *Store) begin(w *writer) {
+	s.w = w
+	w.stop = s.stopped
+	s.catalog = newStateLog(w, logMeta{ID: catalogID, State: true, Name: "catalog", Shards: []ShardID{0}})
+	s.states[catalogID] = s.catalog
+}
+
+// stopped tells every log that nothing more will be acknowledged.
+func (s *Store) stopped(err error) {
+	s.opts.Events.Stopped(err)
+	s.mu.Lock()
+	logs := make([]*Log, 0, len(s.logs))
+	for _, l := range s.logs {
+		logs = append(logs, l)
+	}
+	s.mu.Unlock()
+	for _, l := range logs {
+		l.tell(err)
+	}
+}
 
 // Close refuses new appends, commits what is queued, syncs and closes. Idempotent.
-func (s *Store) Close() error { panic("not implemented") }
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		s.w.close()
+		s.closed = s.release()
+	})
+	return s.closed
+}
 
 // CreateLog makes a log with a new id.
-func (s *Store) CreateLog(spec LogSpec) (*Log, error) { panic("not implemented") }
+func (s *Store) CreateLog(spec LogSpec) (*Log, error) {
+	if len(spec.Shards) == 0 {
+		return nil, fmt.Errorf("log %q names no shard", spec.Name)
+	}
+	if spec.Memory && s.opts.Dir != "" {
+		return nil, fmt.Errorf("log %q: %w", spec.Name, errMemory)
+	}
+	meta := logMeta{Name: spec.Name, Shards: append([]ShardID(nil), spec.Shards...), LastSeq: max(spec.FirstSeq, 1) - 1}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sec, err := s.create(&meta)
+	if err != nil {
+		return nil, err
+	}
+	l := newLog(s.w, meta, newIndex(s.seed))
+	l.floor = sec
+	l.configure(spec)
+	s.logs[meta.ID] = l
+	return l, nil
+}
+
+// create gives m an id and queues the record that says it exists; it returns the record's section.
+func (s *Store) create(m *logMeta) (uint64, error) {
+	for _, sh := range m.Shards {
+		if int(sh) >= len(s.w.shards) {
+			return 0, fmt.Errorf("log %q: shard %d does not exist, there are %d", m.Name, sh, len(s.w.shards))
+		}
+	}
+	m.ID = s.nextID
+	w := s.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sh := &w.shards[m.Shards[0]]
+	_, err := w.put(sh, maxLog(m), nil, func(b []byte) []byte { return appendLog(b, m) })
+	if err != nil {
+		return 0, err
+	}
+	s.nextID++
+	return sh.secID, nil
+}
 
 // OpenLog returns an existing log; spec gives Size and Route. ErrNoLog if it is not there.
-func (s *Store) OpenLog(id LogID, spec LogSpec) (*Log, error) { panic("not implemented") }
+func (s *Store) OpenLog(id LogID, spec LogSpec) (*Log, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok := s.logs[id]
+	if !ok {
+		return nil, fmt.Errorf("log %d: %w", id, ErrNoLog)
+	}
+	l.reconfigure(spec)
+	return l, nil
+}
 
 // DropLog removes a log or state log and all it holds.
-func (s *Store) DropLog(id LogID, done Done) error { panic("not implemented") }
+func (s *Store) DropLog(id LogID, done Done) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l, ok := s.logs[id]; ok {
+		if err := l.drop(done); err != nil {
+			return err
+		}
+		delete(s.logs, id)
+		return nil
+	}
+	if l, ok := s.states[id]; ok && id != catalogID {
+		if err := l.drop(done); err != nil {
+			return err
+		}
+		delete(s.states, id)
+		return nil
+	}
+	return fmt.Errorf("log %d: %w", id, ErrNoLog)
+}
 
-// CreateStateLog makes a state log in shard. memory: it is not written to disk.
+// CreateStateLog makes a state log in shard. One that is to be kept in memory lives in a store without a directory;
+// elsewhere it is refused.
 func (s *Store) CreateStateLog(shard ShardID, name string, memory bool) (*StateLog, error) {
-	panic("not implemented")
+	if memory && s.opts.Dir != "" {
+		return nil, fmt.Errorf("state log %q: %w", name, errMemory)
+	}
+	meta := logMeta{State: true, Name: name, Shards: []ShardID{shard}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sec, err := s.create(&meta)
+	if err != nil {
+		return nil, err
+	}
+	l := newStateLog(s.w, meta)
+	l.made = sec
+	s.states[meta.ID] = l
+	return l, nil
 }
 
 // OpenStateLog returns an existing state log.
-func (s *Store) OpenStateLog(id LogID) (*StateLog, error) { panic("not implemented") }
+func (s *Store) OpenStateLog(id LogID) (*StateLog, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok := s.states[id]
+	if !ok {
+		return nil, fmt.Errorf("state log %d: %w", id, ErrNoLog)
+	}
+	return l, nil
+}
+
+// EachLog calls fn for every log and state log there is, in no order: to find those the catalog does not know.
+func (s *Store) EachLog(fn func(id LogID, name string, state bool)) {
+	s.mu.Lock()
+	metas := make([]logMeta, 0, len(s.logs)+len(s.states))
+	for _, l := range s.logs {
+		metas = append(metas, l.meta)
+	}
+	for _, l := range s.states {
+		metas = append(metas, l.meta)
+	}
+	s.mu.Unlock()
+	for _, m := range metas {
+		fn(m.ID, m.Name, m.State)
+	}
+}
 
 // Catalog returns the store's own state log (id 1), made with the directory: where the owner keeps which logs exist.
-func (s *Store) Catalog() *StateLog { panic("not implemented") }
+func (s *Store) Catalog() *StateLog { return s.catalog }
 
 // Shards returns the number of shards.
-func (s *Store) Shards() int { panic("not implemented") }
+func (s *Store) Shards() int { return len(s.w.shards) }
 
 // Stall returns nil, or a channel that is closed when the queues have room again: producers should pause.
-func (s *Store) Stall() <-chan struct{} { panic("not implemented") }
+func (s *Store) Stall() <-chan struct{} { return s.w.stalled() }
 
 // Err returns nil while the store is healthy, else why nothing can be acknowledged.
-func (s *Store) Err() error { panic("not implemented") }
-
-// Stats is what a Store counts, all since Open unless said otherwise.
-type Stats struct {
-	Shards []ShardStats
-	Appends, OutOfOrderAppends,
-	Commits, Syncs, BytesWritten uint64
-	TailCuts       uint64
-	DiskBytes      int64 // on disk now
-	RecoverSeconds float64
-	RecoverRecords uint64
-}
-
-// ShardStats is one shard's part of Stats.
-type ShardStats struct {
-	Head, Committed uint64 // positions: records of the shard since the directory was made, global and monotonic
-	QueuedBytes     int64
-}
-
-// Stats returns the counters.
-func (s *Store) Stats() Stats { panic("not implemented") }
+func (s *Store) Err() error { return s.w.health() }

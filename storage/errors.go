@@ -1,0 +1,51 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that callers act on. Others name a file, an offset and a remedy (see [CorruptError]).
+var (
+	ErrNotFound   = errors.New("record not found")
+	ErrEOF        = errors.New("no record there yet")
+	ErrOutOfOrder = errors.New("record offered below the head of its log")
+	ErrFull       = errors.New("shard queue is full")
+	ErrStopped    = errors.New("data directory stopped")
+	ErrNoLog      = errors.New("no such log")
+	ErrLocked     = errors.New("data directory is in use")
+)
+
+// errClosed is the cause inside ErrStopped once Close was called.
+var errClosed = errors.New("store is closed")
+
+// errMemory refuses a log that is to be kept in memory in a store that has a directory.
+var errMemory = errors.New("a log in memory needs a store in memory (no directory)")
+
+// stopped wraps the cause of a stop, so that both ErrStopped and the cause are found by errors.Is.
+func stopped(cause error) error {
+	if errors.Is(cause, ErrStopped) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", ErrStopped, cause)
+}
+
+// CorruptError says that bytes which passed their checksum cannot be understood, or that what is on disk contradicts
+// itself.
+type CorruptError struct {
+	Path   string // the data directory or file
+	Offset int64  // in the file, or in the block when Path is a directory
+	Shard  ShardID
+	Err    error
+	Hint   string // what a person can do
+}
+
+func (e *CorruptError) Error() string {
+	s := fmt.Sprintf("%s: offset %d, shard %d: %v", e.Path, e.Offset, e.Shard, e.Err)
+	if e.Hint != "" {
+		s += " (" + e.Hint + ")"
+	}
+	return s
+}
+
+func (e *CorruptError) Unwrap() error { return e.Err }

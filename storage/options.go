@@ -1,0 +1,70 @@
+package storage
+
+import "runtime"
+
+// Options configure a Store. Zero values mean the defaults given here.
+type Options struct {
+	Dir        string // the data directory; made if missing. Empty: a store in memory, nothing is written
+	Shards     int    // number of shards for a new directory: default min(4, cores). An existing one keeps its own
+	QueueBytes int64  // bound of one shard's queue; default 64 MiB
+	StallBytes int64  // where producers are asked to pause; default a quarter of QueueBytes
+	WindowSize int64  // bytes of recent records kept in RAM for readers; default 64 MiB
+	Events     Events
+}
+
+// Events tells what happens inside a Store; any func may be nil. They are called on the store's own goroutines.
+type Events struct {
+	// TailCut: a torn tail was cut at open.
+	TailCut func(path string, offset int64, bytes int64)
+	// NoSpace: no room for the next segment; appends are refused with ErrStopped until Resumed.
+	NoSpace func(err error)
+	// Resumed: room is back.
+	Resumed func()
+	// Stopped: an I/O error. This Store acknowledges nothing more; Close it and Open the directory again.
+	Stopped func(err error)
+	// Synced: one group commit.
+	Synced func(records int, bytes int64, seconds float64)
+	// Recovered: Open has replayed what was on disk.
+	Recovered func(logs int, records uint64, seconds float64)
+}
+
+const (
+	defaultQueueBytes = 64 << 20
+	defaultWindow     = 64 << 20
+	maxShards         = 1 << 16
+)
+
+func (o *Options) setDefaults() {
+	if o.Shards <= 0 {
+		o.Shards = min(4, runtime.GOMAXPROCS(0))
+	}
+	o.Shards = min(o.Shards, maxShards)
+	if o.QueueBytes <= 0 {
+		o.QueueBytes = defaultQueueBytes
+	}
+	if o.StallBytes <= 0 {
+		o.StallBytes = o.QueueBytes / 4
+	}
+	if o.WindowSize <= 0 {
+		o.WindowSize = defaultWindow
+	}
+	e := &o.Events
+	if e.TailCut == nil {
+		e.TailCut = func(string, int64, int64) {}
+	}
+	if e.NoSpace == nil {
+		e.NoSpace = func(error) {}
+	}
+	if e.Resumed == nil {
+		e.Resumed = func() {}
+	}
+	if e.Stopped == nil {
+		e.Stopped = func(error) {}
+	}
+	if e.Synced == nil {
+		e.Synced = func(int, int64, float64) {}
+	}
+	if e.Recovered == nil {
+		e.Recovered = func(int, uint64, float64) {}
+	}
+}

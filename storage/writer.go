@@ -1,0 +1,278 @@
+package storage
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/noetl/ehdb-gateway/storage/tail"
+)
+
+const (
+	// maxGroup is where a group is full and the next one begins: large enough to fill a disk's bandwidth, small enough
+	// that the first record in it does not wait long for the last.
+	maxGroup = 4 << 20
+	// recordCost is what a queued record costs besides its bytes.
+	recordCost = 64
+	maxFree    = 4
+)
+
+// shard is the queue of one shard. Guarded by the writer's lock.
+type shard struct {
+	id        ShardID
+	queued    int64
+	head      uint64 // records ever
+	committed atomic.Uint64
+	stalled   bool
+	slab      *slab
+	used      uint32 // of slab
+	sec       *section
+	secID     uint64
+	secGroup  uint64 // the group sec belongs to
+}
+
+// writer is the one place where records get their order: the queue of groups, the commit loop that makes them durable
+// and the ack loop that tells who waits. See the package comment for its invariants.
+type writer struct {
+	opts Options
+	tail tail.Log // nil in a memory store
+
+	mu     sync.Mutex
+	groups []*group // queued; the last one is being filled
+	free   []*group
+	num    uint64 // of the last group made
+	shards []shard
+	err    error // why appends are refused
+	closed bool
+	awake  bool // the commit loop has been told that there is something
+	stall  chan struct{}
+	over   int    // shards above StallBytes
+	oldest uint64 // first section that is still needed
+
+	secs  sectionTable
+	wake  chan struct{}
+	quit  chan struct{} // closed by Close; ends a wait for room
+	acks  ackQueue
+	acked atomic.Uint64 // number of the last group that is visible
+	fail  atomic.Pointer[error]
+	stop  func(error) // called once, on the ack loop, when the directory has stopped
+	told  bool        // stop was called; belongs to the ack loop
+	wg    sync.WaitGroup
+
+	isStalled atomic.Bool
+	appends, outOfOrder,
+	commits, syncs, written atomic.Uint64
+
+	commit commitState
+}
+
+func newWriter(o Options, t tail.Log) *writer {
+	w := &writer{
+		opts: o, tail: t, shards: make([]shard, o.Shards),
+		wake: make(chan struct{}, 1), quit: make(chan struct{}),
+	}
+	for i := range w.shards {
+		w.shards[i].id = ShardID(i)
+	}
+	w.acks.wake = make(chan struct{}, 1)
+	return w
+}
+
+// admit reports whether n more bytes may be queued in sh; slack is permitted beyond the bound. The lock is held.
+func (w *writer) admit(sh *shard, n int, slack int64) error {
+	if w.err != nil {
+		return w.err
+	}
+	if sh.queued > 0 && sh.queued+int64(n)+recordCost > w.opts.QueueBytes+slack {
+		return ErrFull
+	}
+	return nil
+}
+
+// slack is what may be queued beyond the bound by records that do not grow a log: refusing them because of a flood of
+// appends would keep limits and acks from being applied.
+func (w *writer) slack() int64 { return w.opts.QueueBytes / 4 }
+
+// current returns the group that is being filled and sees to it that it will be committed. The lock is held.
+func (w *writer) current() *group {
+	if n := len(w.groups); n > 0 && w.groups[n-1].bytes < maxGroup {
+		return w.groups[n-1]
+	}
+	var g *group
+	if n := len(w.free); n > 0 {
+		g, w.free = w.free[n-1], w.free[:n-1]
+	} else {
+		g = &group{queued: make([]int64, len(w.shards)), counts: make([]uint64, len(w.shards))}
+	}
+	w.num++
+	g.num = w.num
+	g.secFrom, g.secTo = w.secs.end, w.secs.end
+	w.groups = append(w.groups, g)
+	w.signal()
+	return g
+}
+
+func (w *writer) signal() {
+	if w.awake {
+		return
+	}
+	w.awake = true
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// room returns an empty slice with a capacity of at least n, at the end of sh's section of g. The lock is held.
+func (w *writer) room(g *group, sh *shard, n int) []byte {
+	full := sh.slab == nil || int(sh.used)+n > len(sh.slab.buf)
+	if full {
+		sh.slab = &slab{buf: make([]byte, max(slabSize, n))}
+		sh.used = 0
+	}
+	if full || w.tail != nil && sh.secGroup != g.num {
+		w.newSection(g, sh)
+	}
+	return sh.slab.buf[sh.used:sh.used:len(sh.slab.buf)]
+}
+
+// newSection begins a section where sh's slab is filled up to.
+func (w *writer) newSection(g *group, sh *shard) {
+	old, oldID := sh.sec, sh.secID
+	sh.secID, sh.sec = w.secs.add()
+	sh.secGroup = g.num
+	sh.sec.start, sh.sec.shard, sh.sec.first = sh.used, sh.id, sh.head
+	sh.sec.slab.Store(sh.slab)
+	g.secTo = w.secs.end
+	if w.tail == nil && old != nil {
+		w.releaseLocked(oldID, old)
+	}
+}
+
+// took queues the n bytes written into what room returned as one record. The lock is held.
+func (w *writer) took(g *group, sh *shard, n int, done Done) {
+	sh.used += uint32(n)
+	sh.sec.size += uint32(n)
+	sh.sec.count++
+	g.bytes += int64(n)
+	w.count(g, sh, n, done)
+}
+
+// count accounts for a record of n bytes. The lock is held.
+func (w *writer) count(g *group, sh *shard, n int, done Done) {
+	sh.head++
+	sh.queued += int64(n) + recordCost
+	g.queued[sh.id] += int64(n) + recordCost
+	g.counts[sh.id]++
+	g.records++
+	if done != nil {
+		g.dones = append(g.dones, done)
+	}
+	if !sh.stalled && sh.queued > w.opts.StallBytes {
+		sh.stalled = true
+		w.over++
+		if w.stall == nil {
+			w.stall = make(chan struct{})
+			w.isStalled.Store(true)
+		}
+	}
+}
+
+// put queues a record that is not a message: at most n bytes, written by enc. A memory store keeps only the messages.
+// The lock is held.
+func (w *writer) put(sh *shard, n int, done Done, enc func(b []byte) []byte) (*group, error) {
+	if err := w.admit(sh, n, w.slack()); err != nil {
+		return nil, err
+	}
+	g := w.current()
+	if w.tail == nil {
+		w.count(g, sh, 0, done)
+		return g, nil
+	}
+	w.took(g, sh, len(enc(w.room(g, sh, n))), done)
+	return g, nil
+}
+
+// release gives back what g held of the queues and keeps it for use again.
+func (w *writer) release(g *group) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.shards {
+		sh := &w.shards[i]
+		sh.queued -= g.queued[i]
+		if sh.stalled && sh.queued <= w.opts.StallBytes {
+			sh.stalled = false
+			w.over--
+		}
+	}
+	if w.over == 0 {
+		w.unstall()
+	}
+	if len(w.free) < maxFree {
+		g.reset()
+		w.free = append(w.free, g)
+	}
+}
+
+func (w *writer) unstall() {
+	if w.stall != nil {
+		close(w.stall)
+		w.stall = nil
+		w.isStalled.Store(false)
+	}
+}
+
+// stalled returns nil, or a channel that is closed when the queues have room again.
+func (w *writer) stalled() <-chan struct{} {
+	if !w.isStalled.Load() {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stall
+}
+
+// refuse makes appends fail with err; nil lets them in again. An earlier refusal for good stays.
+func (w *writer) refuse(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.fail.Load() != nil {
+		return
+	}
+	w.err = err
+	if err != nil {
+		w.unstall() // who waits for room learns the reason from the next append
+	}
+}
+
+// health returns why nothing can be acknowledged, or nil.
+func (w *writer) health() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// use reports that n bytes of section id are needed by the index.
+func (s *section) use(n int64) { s.live.Add(n) }
+
+// drop reports that n bytes of section id are needed no more.
+func (w *writer) drop(id uint64, n int64) {
+	s := w.secs.get(id)
+	if s.live.Add(-n) == 0 && w.tail == nil {
+		w.mu.Lock()
+		w.releaseLocked(id, s)
+		w.mu.Unlock()
+	}
+}
+
+// releaseLocked lets go of a memory store's section that holds nothing any more.
+func (w *writer) releaseLocked(id uint64, s *section) {
+	sh := &w.shards[s.shard]
+	if s.live.Load() != 0 || sh.secID == id && sh.sec == s {
+		return
+	}
+	s.slab.Store(nil)
+	for w.oldest < w.secs.end && w.secs.get(w.oldest).slab.Load() == nil {
+		w.oldest++
+	}
+	w.secs.trim(w.oldest)
+}
