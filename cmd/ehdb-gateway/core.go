@@ -1,0 +1,159 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/gateway"
+	"github.com/noetl/ehdb-gateway/gateway/monitor"
+	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/internal/config"
+	"github.com/noetl/ehdb-gateway/internal/metrics"
+)
+
+// core shows the client side to the monitor and to metrics.
+type core struct {
+	cfg    *config.Config
+	gw     *gateway.Server
+	router *bus.Router
+}
+
+var errNotListening = errors.New("nats-server: not ready for connections yet")
+
+// Ready implements monitor.Core.
+func (c core) Ready() error {
+	if c.gw.Addr() == nil {
+		return errNotListening
+	}
+	return nil
+}
+
+// Info implements monitor.Core.
+func (c core) Info() monitor.Info {
+	s := c.gw.Stats()
+	port := s.Port
+	if port == 0 { // not listening yet
+		port = c.cfg.Server.Port
+	}
+	return monitor.Info{
+		ID: s.ServerID, Name: s.ServerName, GitCommit: s.GitCommit, Host: s.Host, Port: port,
+		AuthRequired: s.AuthRequired, Start: s.Start,
+	}
+}
+
+// Counters implements monitor.Core.
+func (c core) Counters() monitor.Counters {
+	s := c.gw.Stats()
+	return monitor.Counters{
+		Connections: s.Connections, TotalConnections: s.TotalConnections,
+		Subscriptions: uint32(c.router.Stats().Subscriptions), //nolint:gosec // in RAM, so there are fewer
+		InMsgs:        s.InMsgs, InBytes: s.InBytes, OutMsgs: s.OutMsgs, OutBytes: s.OutBytes,
+		SlowPending: uint64(s.SlowPending), SlowDeadline: uint64(s.SlowDeadline), //nolint:gosec // counters
+		Stale: uint64(s.Stale), Stalls: uint64(s.Stalls), //nolint:gosec // counters
+	}
+}
+
+// gatewayMetrics is what metrics show of the client side.
+func (c core) gatewayMetrics() metrics.Gateway {
+	s := c.gw.Stats()
+	return metrics.Gateway{
+		Connections: uint64(s.Connections), Subscriptions: uint64(s.Subscriptions), //nolint:gosec // counters
+		TotalConnections: s.TotalConnections,
+		InMsgs:           uint64(s.InMsgs), OutMsgs: uint64(s.OutMsgs), //nolint:gosec // counters
+		InBytes: uint64(s.InBytes), OutBytes: uint64(s.OutBytes), //nolint:gosec // counters
+		SlowPending: uint64(s.SlowPending), SlowDeadline: uint64(s.SlowDeadline), //nolint:gosec // counters
+		Stale: uint64(s.Stale), Stalled: uint64(s.Stalls), //nolint:gosec // counters
+	}
+}
+
+// Connections implements monitor.Core.
+func (c core) Connections(closed, subs bool) []monitor.Connection {
+	list := c.gw.Connections()
+	if closed {
+		list = c.gw.ClosedConnections()
+	}
+	out := make([]monitor.Connection, 0, len(list))
+	for _, ci := range list {
+		if subs && !closed {
+			full, connected := c.gw.ConnectionSubs(ci.CID)
+			if !connected {
+				continue
+			}
+			ci = full
+		}
+		out = append(out, connection(&ci, subs))
+	}
+	return out
+}
+
+func connection(ci *gateway.ConnInfo, subs bool) monitor.Connection {
+	out := monitor.Connection{User: ci.User, Account: ci.Account, ConnInfo: server.ConnInfo{
+		Cid: ci.CID, Kind: "Client", Type: "nats", IP: ci.IP, Port: ci.Port,
+		Start: ci.Start, LastActivity: ci.LastActivity, RTT: ci.RTT.String(), Pending: int(ci.PendingBytes),
+		InMsgs: ci.InMsgs, OutMsgs: ci.OutMsgs, InBytes: ci.InBytes, OutBytes: ci.OutBytes, Stalls: ci.Stalls,
+		NumSubs: uint32(ci.NumSubs), //nolint:gosec // in RAM, so there are fewer
+		Name:    ci.Name, Lang: ci.Lang, Version: ci.Version, Reason: string(ci.Reason),
+	}}
+	if !ci.Stop.IsZero() {
+		out.Stop = &ci.Stop
+	}
+	if !subs {
+		return out
+	}
+	for _, s := range ci.Subs {
+		out.Subs = append(out.Subs, server.SubDetail{
+			Subject: s.Subject, Queue: s.Queue, Sid: s.SID, Msgs: s.Msgs, Max: s.Max, Cid: ci.CID,
+		})
+	}
+	return out
+}
+
+// Accounts implements monitor.Core.
+func (c core) Accounts() []monitor.Account {
+	o := c.cfg.Server
+	byName := map[string]*monitor.Account{}
+	system := o.SystemAccount
+	if system == "" && !o.NoSystemAccount {
+		system = server.DEFAULT_SYSTEM_ACCOUNT
+	}
+	names := []string{server.DEFAULT_GLOBAL_ACCOUNT}
+	if system != "" {
+		names = append(names, system)
+	}
+	for _, a := range o.Accounts {
+		names = append(names, a.Name)
+	}
+	names = append(names, c.router.Accounts()...)
+	slices.Sort(names)
+	var out []monitor.Account
+	for _, name := range slices.Compact(names) {
+		_, js := c.cfg.JetStreamAccounts[name]
+		out = append(out, monitor.Account{
+			Name: name, System: name == system, JetStream: js, Complete: true,
+			Subscriptions: uint32(c.router.NumSubscriptions(name)), //nolint:gosec // in RAM, so there are fewer
+		})
+	}
+	for i := range out {
+		byName[out[i].Name] = &out[i]
+	}
+	for _, ci := range c.gw.Connections() {
+		if a := byName[ci.Account]; a != nil {
+			a.Connections++
+			a.TotalConnections++
+			a.InMsgs += ci.InMsgs
+			a.InBytes += ci.InBytes
+			a.OutMsgs += ci.OutMsgs
+			a.OutBytes += ci.OutBytes
+		}
+	}
+	return out
+}
+
+// clientAddr is the address listened on for clients as the options name it.
+func (c core) clientAddr() string {
+	return net.JoinHostPort(c.cfg.Server.Host, strconv.Itoa(c.gw.Stats().Port))
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// writePid writes the pid file; none if path is empty.
+func writePid(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())), 0o640); err != nil {
+		return fmt.Errorf("could not write pidfile: %w", err)
+	}
+	return nil
+}
+
+// portsFile is the name of the ports file in dir; "" if there is to be none.
+func portsFile(dir string) string {
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, fmt.Sprintf("%s_%d.ports", filepath.Base(os.Args[0]), os.Getpid()))
+}
+
+// writePorts writes the addresses listened on. It is written beside its place and moved there, so that who waits for
+// the file never reads half of it.
+func writePorts(path string, client, monitor []net.Addr) error {
+	if path == "" {
+		return nil
+	}
+	ports := server.Ports{Nats: urls("nats", client), Monitoring: urls("http", monitor)}
+	b, err := json.Marshal(ports)
+	if err != nil {
+		return fmt.Errorf("ports file: %w", err)
+	}
+	if err := os.WriteFile(path+".tmp", b, 0o666); err != nil {
+		return fmt.Errorf("ports file: %w", err)
+	}
+	return os.Rename(path+".tmp", path)
+}
+
+// urls lists addrs as URLs; an unspecified address becomes one for each of the machine's.
+func urls(scheme string, addrs []net.Addr) []string {
+	var out []string
+	for _, a := range addrs {
+		host, port, err := net.SplitHostPort(a.String())
+		if err != nil {
+			continue
+		}
+		hosts := []string{host}
+		if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+			hosts = localHosts()
+		}
+		for _, h := range hosts {
+			out = append(out, scheme+"://"+net.JoinHostPort(h, port))
+		}
+	}
+	return out
+}
+
+// localHosts are the machine's unicast addresses.
+func localHosts() []string {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return []string{"127.0.0.1"}
+	}
+	var out []string
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLinkLocalUnicast() {
+			out = append(out, n.IP.String())
+		}
+	}
+	return out
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/sys/unix"
+)
+
+// storeLimits returns what JetStream may store in all, in RAM and on disk. As in nats-server, what is not configured is
+// three quarters of the memory and of the free disk.
+func storeLimits(o *server.Options, dir string) (memory, disk int64) {
+	memory, disk = o.JetStreamMaxMemory, o.JetStreamMaxStore
+	if memory < 0 {
+		memory = usableMemory() / 4 * 3
+	}
+	if disk < 0 {
+		disk = freeDisk(dir) / 4 * 3
+	}
+	return memory, disk
+}
+
+// usableMemory is the least of what the machine has, the control group allows and GOMEMLIMIT says.
+func usableMemory() int64 {
+	least := int64(math.MaxInt64)
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err == nil {
+		least = min(least, int64(info.Totalram)*int64(info.Unit)) //nolint:gosec // bytes of a machine
+	}
+	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		if b, err := os.ReadFile(file); err == nil {
+			if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && n > 0 {
+				least = min(least, n)
+			}
+		}
+	}
+	least = min(least, debug.SetMemoryLimit(-1))
+	if least == math.MaxInt64 {
+		return server.JetStreamMaxMemDefault
+	}
+	return least
+}
+
+// freeDisk is the free space of the file system that dir is or will be on.
+func freeDisk(dir string) int64 {
+	var st unix.Statfs_t
+	for {
+		if err := unix.Statfs(dir, &st); err == nil {
+			return int64(st.Bavail) * st.Bsize //nolint:gosec // bytes of a disk
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return server.JetStreamMaxStoreDefault
+		}
+		dir = parent
+	}
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/gateway"
+	"github.com/noetl/ehdb-gateway/gateway/monitor"
+	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/internal/config"
+	"github.com/noetl/ehdb-gateway/internal/logging"
+	"github.com/noetl/ehdb-gateway/internal/metrics"
+)
+
+// app is a running server: its parts, in the order in which they start.
+type app struct {
+	cfg     *config.Config
+	log     *logging.Logger
+	router  *bus.Router
+	metrics *metrics.Metrics
+	core    core
+	gw      *gateway.Server
+	streams *streams // nil: JetStream is off
+	monitor *monitor.Server
+	profile *http.Server
+	ports   string // the ports file
+}
+
+// serve runs the server until a signal or the end of ctx stops it.
+func serve(ctx context.Context, cfg *config.Config) error {
+	log, err := newLogger(cfg)
+	if err != nil {
+		return err
+	}
+	a := &app{cfg: cfg, log: log, router: bus.NewRouter(), metrics: metrics.New()}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	starting, stopped := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stopped()
+	if err := a.start(starting); err != nil {
+		interrupted := starting.Err() != nil
+		err = errors.Join(err, a.stop())
+		if interrupted {
+			return nil
+		}
+		return err
+	}
+	a.log.Info("Server is ready")
+	a.wait(ctx, signals)
+	a.log.Info("Initiating Shutdown...")
+	err = a.stop()
+	if err != nil {
+		a.log.Error("Shutdown was not clean", slog.Any("error", err))
+	}
+	a.log.Info("Server Exiting..")
+	return errors.Join(err, a.log.Close())
+}
+
+func newLogger(cfg *config.Config) (*logging.Logger, error) {
+	o := cfg.Server
+	return logging.New(logging.Options{
+		File: o.LogFile, SizeLimit: o.LogSizeLimit, MaxFiles: o.LogMaxFiles, Time: o.Logtime, UTC: o.LogtimeUTC,
+		Debug: o.Debug, Trace: o.Trace, JSON: cfg.EHDB.LogFormat == "json", Syslog: o.Syslog, RemoteSyslog: o.RemoteSyslog,
+	})
+}
+
+// start brings the parts up one after the other. What was started before an error is for stop to end.
+func (a *app) start(ctx context.Context) error {
+	o := a.cfg.Server
+	gw, err := gateway.New(gateway.Options{
+		Server: o, Bus: a.router, Logger: a.log.Logger, JetStream: o.JetStream, GitCommit: revision(),
+	})
+	if err != nil {
+		return err
+	}
+	a.gw, a.core = gw, core{cfg: a.cfg, gw: gw, router: a.router}
+	a.banner()
+	if err := writePid(o.PidFile); err != nil {
+		return err
+	}
+	if o.JetStream {
+		a.streams = newStreams(a)
+	}
+	// The monitor comes first: probes and scrapes get an answer while streams are being recovered.
+	if err := a.startMonitor(); err != nil {
+		return err
+	}
+	if err := a.startProfiler(); err != nil {
+		return err
+	}
+	if a.streams != nil {
+		if err := a.streams.start(ctx); err != nil {
+			return fmt.Errorf("can't start JetStream: %w", err)
+		}
+	}
+	a.openMetrics()
+	if err := a.gw.Start(); err != nil {
+		return err
+	}
+	a.ports = portsFile(o.PortsFileDir)
+	return writePorts(a.ports, []net.Addr{a.gw.Addr()}, a.monitorAddr())
+}
+
+// banner says what is starting.
+func (a *app) banner() {
+	s, o := a.gw.Stats(), a.cfg.Server
+	a.log.Info("Starting ehdb-gateway")
+	a.log.Info("  Version:  {version}", slog.String("version", version()))
+	a.log.Info("  NATS:     {nats}", slog.String("nats", server.VERSION))
+	a.log.Info("  Bus:      {mode}", slog.String("mode", string(a.cfg.Mode)))
+	a.log.Info("  Name:     {name}", slog.String("name", s.ServerName))
+	a.log.Info("  ID:       {id}", slog.String("id", s.ServerID))
+	a.log.Info("  CPUs:     {gomaxprocs} of {cores}",
+		slog.Int("gomaxprocs", runtime.GOMAXPROCS(0)), slog.Int("cores", runtime.NumCPU()))
+	if limit := debug.SetMemoryLimit(-1); limit < 1<<62 {
+		a.log.Info("  Memory:   {limit} bytes (GOMEMLIMIT)", slog.Int64("limit", limit))
+	}
+	if o.ConfigFile != "" {
+		a.log.Info("Using configuration file: {file} ({digest})",
+			slog.String("file", o.ConfigFile), slog.String("digest", o.ConfigDigest()))
+	}
+	for _, w := range a.cfg.Warnings {
+		a.log.Warn("{warning}", slog.String("warning", w))
+	}
+	if plaintext(o) {
+		a.log.Warn("Plaintext passwords detected, use bcrypt")
+	}
+}
+
+// plaintext reports whether o holds a password that is not hashed.
+func plaintext(o *server.Options) bool {
+	secrets := []string{o.Password, o.Authorization}
+	for _, u := range o.Users {
+		secrets = append(secrets, u.Password)
+	}
+	for _, s := range secrets {
+		if s != "" && (len(s) < 4 || s[0] != '$' || s[1] != '2') {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *app) startMonitor() error {
+	mo := monitor.Options{
+		Server: a.cfg.Server, Core: a.core, Metrics: a.metrics, Logger: a.log.Logger,
+		MetricsPort: a.cfg.EHDB.MetricsPort,
+	}
+	if a.streams != nil {
+		mo.JetStream = a.streams
+	}
+	a.monitor = monitor.New(mo)
+	return a.monitor.Start()
+}
+
+// monitorAddr is the monitor's address, as a list.
+func (a *app) monitorAddr() []net.Addr {
+	if a.cfg.Server.HTTPPort == 0 {
+		return nil
+	}
+	return a.monitor.Addrs()[:1]
+}
+
+// openMetrics opens /metrics once there is something to show.
+func (a *app) openMetrics() {
+	s := metrics.Sources{
+		Gateway: a.core.gatewayMetrics, Subjects: a.cfg.EHDB.Subjects, Version: version(), Mode: string(a.cfg.Mode),
+		Shards: 1,
+	}
+	if a.streams != nil {
+		a.streams.addTo(&s)
+	}
+	a.metrics.Ready(s)
+}
+
+// startProfiler serves pprof on prof_port.
+func (a *app) startProfiler() error {
+	o := a.cfg.Server
+	if o.ProfPort == 0 {
+		return nil
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	runtime.SetBlockProfileRate(o.ProfBlockRate)
+	l, err := net.Listen("tcp", net.JoinHostPort(o.Host, strconv.Itoa(max(o.ProfPort, 0))))
+	if err != nil {
+		return fmt.Errorf("can't listen to the profile port: %w", err)
+	}
+	a.log.Info("profiling port: {port}", slog.String("port", l.Addr().String()))
+	a.profile = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		if err := a.profile.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			a.log.Error("Profiler stopped", slog.Any("error", err))
+		}
+	}()
+	return nil
+}
+
+// stop ends the parts: the streams first, so that waiting requests are answered over connections that still stand.
+func (a *app) stop() error {
+	var errs []error
+	if a.streams != nil {
+		errs = append(errs, a.streams.stop())
+	}
+	if a.gw != nil {
+		a.gw.Shutdown()
+	}
+	if a.monitor != nil {
+		errs = append(errs, a.monitor.Close())
+	}
+	if a.profile != nil {
+		errs = append(errs, a.profile.Close())
+	}
+	for _, file := range []string{a.ports, a.cfg.Server.PidFile} {
+		if file != "" {
+			if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"syscall"
+
+	"github.com/noetl/ehdb-gateway/internal/logging"
+)
+
+// errNoReload is why a reload does nothing.
+var errNoReload = errors.New("reload is not served by this build, restart to apply a changed file")
+
+// wait acts on signals and returns when the server is to stop.
+func (a *app) wait(ctx context.Context, signals <-chan os.Signal) {
+	var drained chan struct{} // closed at the end of lame duck mode; nil: not in it
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-drained:
+			return
+		case sig := <-signals:
+			a.log.Info("Trapped {signal} signal", slog.String("signal", `"`+sig.String()+`"`))
+			switch sig {
+			case os.Interrupt:
+				return
+			case syscall.SIGTERM:
+				// A server in lame duck mode is stopping already, as gently as it was told to.
+				if drained == nil {
+					return
+				}
+			case syscall.SIGUSR1:
+				a.reopenLog()
+			case syscall.SIGUSR2:
+				if drained == nil {
+					drained = make(chan struct{})
+					go func(done chan struct{}) {
+						a.gw.LameDuck()
+						close(done)
+					}(drained)
+				}
+			case syscall.SIGHUP:
+				a.log.Error("Failed to reload server configuration: {error}", slog.Any("error", errNoReload))
+			}
+		}
+	}
+}
+
+func (a *app) reopenLog() {
+	switch err := a.log.Reopen(); {
+	case errors.Is(err, logging.ErrNoFile):
+		a.log.Info("File log re-open ignored, not a file logger")
+	case err != nil:
+		a.log.Error("File log could not be re-opened", slog.Any("error", err))
+	default:
+		a.log.Info("File log re-opened")
+	}
+}

@@ -1,0 +1,135 @@
+package monitor
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+func (s *Server) subsz(w http.ResponseWriter, r *http.Request) {
+	q := queryOf(r)
+	o := &server.SubszOptions{
+		Subscriptions: q.boolean("subs"),
+		Offset:        q.number("offset"),
+		Limit:         q.number("limit"),
+		Account:       q.text("acc"),
+		Test:          q.text("test"),
+	}
+	if q.err != nil {
+		s.badRequest(w, q.err)
+		return
+	}
+	z, err := s.Subsz(o)
+	if err != nil {
+		s.badRequest(w, err)
+		return
+	}
+	s.answer(w, z)
+}
+
+// Subsz lists subscriptions. A nil o asks for the defaults.
+func (s *Server) Subsz(o *server.SubszOptions) (*server.Subsz, error) {
+	if o == nil {
+		o = &server.SubszOptions{}
+	}
+	limit := o.Limit
+	if limit <= 0 {
+		limit = server.DefaultSubListSize
+	}
+	if o.Test != "" && !server.IsValidLiteralSubject(o.Test) {
+		return nil, fmt.Errorf("invalid test subject, must be valid publish subject: %s", o.Test)
+	}
+	z := &server.Subsz{
+		ID: s.o.Core.Info().ID, Now: time.Now().UTC(), SublistStats: &server.SublistStats{},
+		Offset: max(o.Offset, 0), Limit: limit,
+	}
+	for _, a := range s.o.Core.Accounts() {
+		if o.Account == "" || a.Name == o.Account {
+			z.NumSubs += a.Subscriptions
+		}
+	}
+	if !o.Subscriptions {
+		return z, nil
+	}
+	subs := []server.SubDetail{}
+	for _, c := range s.o.Core.Connections(false, true) {
+		if o.Account != "" && c.Account != o.Account {
+			continue
+		}
+		for _, d := range c.Subs {
+			if o.Test == "" || server.SubjectsCollide(o.Test, d.Subject) {
+				d.Account = c.Account
+				subs = append(subs, d)
+			}
+		}
+	}
+	z.Total = len(subs)
+	z.Subs = page(subs, z.Offset, limit)
+	return z, nil
+}
+
+func (s *Server) accountz(w http.ResponseWriter, r *http.Request) {
+	z := &server.Accountz{
+		ID: s.o.Core.Info().ID, Now: time.Now().UTC(), SystemAccount: systemAccount(s.o.Server),
+	}
+	name := r.URL.Query().Get("acc")
+	if name == "" {
+		z.Accounts = []string{}
+		for _, a := range s.accounts() {
+			z.Accounts = append(z.Accounts, a.Name)
+		}
+		s.answer(w, z)
+		return
+	}
+	list := s.accounts()
+	i := slices.IndexFunc(list, func(a Account) bool { return a.Name == name })
+	if i < 0 {
+		s.badRequest(w, fmt.Errorf("account %s does not exist", name))
+		return
+	}
+	a := list[i]
+	z.Account = &server.AccountInfo{
+		AccountName: a.Name, LastUpdate: s.started.UTC(), IsSystem: a.System, Complete: true,
+		JetStream: a.JetStream, ClientCnt: a.Connections, SubCnt: a.Subscriptions,
+		Sublist: &server.SublistStats{NumSubs: a.Subscriptions},
+	}
+	s.answer(w, z)
+}
+
+// accounts returns the accounts by name.
+func (s *Server) accounts() []Account {
+	list := s.o.Core.Accounts()
+	slices.SortFunc(list, func(a, b Account) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+func (s *Server) accstatz(w http.ResponseWriter, r *http.Request) {
+	q := queryOf(r)
+	unused := q.boolean("unused")
+	if q.err != nil {
+		s.badRequest(w, q.err)
+		return
+	}
+	z := &server.AccountStatz{ID: s.o.Core.Info().ID, Now: time.Now().UTC(), Accounts: []*server.AccountStat{}}
+	none := func() *server.MsgBytes { return &server.MsgBytes{} }
+	for _, a := range s.accounts() {
+		if !unused && a.Connections == 0 {
+			continue
+		}
+		z.Accounts = append(z.Accounts, &server.AccountStat{
+			Account: a.Name, Name: a.Name, Conns: a.Connections, TotalConns: a.TotalConnections,
+			NumSubs: a.Subscriptions, SlowConsumers: a.SlowConsumers,
+			Sent: server.DataStats{
+				MsgBytes: server.MsgBytes{Msgs: a.OutMsgs, Bytes: a.OutBytes}, Gateways: none(), Routes: none(), Leafs: none(),
+			},
+			Received: server.DataStats{
+				MsgBytes: server.MsgBytes{Msgs: a.InMsgs, Bytes: a.InBytes}, Gateways: none(), Routes: none(), Leafs: none(),
+			},
+		})
+	}
+	s.answer(w, z)
+}

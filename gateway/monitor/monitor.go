@@ -1,0 +1,227 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Core is what the client side of the server knows.
+type Core interface {
+	// Info returns the facts of INFO.
+	Info() Info
+	// Ready returns nil once clients are accepted.
+	Ready() error
+	// Counters returns the totals.
+	Counters() Counters
+	// Connections returns the open connections, or those closed lately. Subs are filled in when subs is set.
+	Connections(closed, subs bool) []Connection
+	// Accounts returns every account by name.
+	Accounts() []Account
+}
+
+// JetStream is what the streams know.
+type JetStream interface {
+	Jsz(*server.JSzOptions) (*server.JSInfo, error)
+	Healthz(*server.HealthzOptions) *server.HealthStatus
+}
+
+// Info is what the server calls itself.
+type Info struct {
+	ID, Name     string
+	GitCommit    string
+	Host         string
+	Port         int // as listened on
+	AuthRequired bool
+	ConnectURLs  []string
+	Start        time.Time
+}
+
+// Counters are totals since the start, but for Connections and Subscriptions, which are current.
+type Counters struct {
+	Connections      int
+	TotalConnections uint64
+	Subscriptions    uint32
+
+	InMsgs, OutMsgs, InBytes, OutBytes int64
+
+	SlowPending, SlowDeadline uint64 // clients closed as slow consumers, by reason
+	Stale                     uint64 // clients closed as stale
+	Stalls                    uint64 // pauses of clients whose messages could not be taken fast enough
+}
+
+// Connection is one connection.
+type Connection struct {
+	server.ConnInfo
+	User, Account string
+	Subs          []server.SubDetail
+}
+
+// Account is one account.
+type Account struct {
+	Name                               string
+	System, JetStream                  bool
+	Connections                        int
+	TotalConnections                   int
+	Subscriptions                      uint32
+	InMsgs, OutMsgs, InBytes, OutBytes int64
+	SlowConsumers                      int64
+	Expired, Complete                  bool
+	Updated                            time.Time
+}
+
+// Options make a Server.
+type Options struct {
+	Server    *server.Options // nats-server's options: ports, limits and what varz shows of them
+	Core      Core
+	JetStream JetStream    // nil: off
+	Metrics   http.Handler // served at /metrics
+	Logger    *slog.Logger
+	// MetricsPort serves /metrics on one more port: -1 any free one, 0 none.
+	MetricsPort int
+	// Extra are further pages, by path.
+	Extra map[string]http.Handler
+}
+
+// Server serves the pages.
+type Server struct {
+	o       Options
+	started time.Time
+
+	mu       sync.Mutex // guards requests
+	requests map[string]uint64
+
+	servers []*http.Server
+	addrs   []net.Addr
+	done    sync.WaitGroup
+}
+
+// New makes a Server that does not listen yet.
+func New(o Options) *Server {
+	return &Server{o: o, started: time.Now(), requests: map[string]uint64{}}
+}
+
+// Start listens. Without a port in the options there is nothing to do.
+func (s *Server) Start() error {
+	o := s.o.Server
+	if o.HTTPPort != 0 {
+		addr, err := s.listen(o.HTTPPort, s.Handler(), "can't listen to the monitor port: %w")
+		if err != nil {
+			return err
+		}
+		s.o.Logger.Info("Starting http monitor on {addr}", slog.String("addr", s.shown(addr)))
+	}
+	if s.o.MetricsPort != 0 && s.o.Metrics != nil {
+		mux := http.NewServeMux()
+		mux.Handle("/metrics", s.o.Metrics)
+		addr, err := s.listen(s.o.MetricsPort, mux, "can't listen to the metrics port: %w")
+		if err != nil {
+			return errors.Join(err, s.Close())
+		}
+		s.o.Logger.Info("Starting metrics on {addr}", slog.String("addr", s.shown(addr)))
+	}
+	return nil
+}
+
+// shown is addr with the host as configured: 0.0.0.0 reads better than [::].
+func (s *Server) shown(addr net.Addr) string {
+	_, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	return net.JoinHostPort(s.o.Server.HTTPHost, port)
+}
+
+func (s *Server) listen(port int, h http.Handler, failure string) (net.Addr, error) {
+	hp := net.JoinHostPort(s.o.Server.HTTPHost, strconv.Itoa(max(port, 0)))
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", hp) //nolint:forbidigo // ends with Close
+	if err != nil {
+		return nil, fmt.Errorf(failure, err)
+	}
+	srv := &http.Server{
+		Handler:           h,
+		MaxHeaderBytes:    1 << 20,
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
+	}
+	s.servers, s.addrs = append(s.servers, srv), append(s.addrs, l.Addr())
+	s.done.Go(func() {
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.o.Logger.Error("Monitor stopped", slog.Any("error", err))
+		}
+	})
+	return l.Addr(), nil
+}
+
+// Addrs returns the addresses listened on: the monitor's, then that of the metrics port, as far as there are such.
+func (s *Server) Addrs() []net.Addr { return s.addrs }
+
+// Close ends all connections and waits for the servers to end.
+func (s *Server) Close() error {
+	var errs []error
+	for _, srv := range s.servers {
+		errs = append(errs, srv.Close())
+	}
+	s.done.Wait()
+	return errors.Join(errs...)
+}
+
+// Handler serves all pages.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	pages := map[string]http.HandlerFunc{
+		server.RootPath:         s.root,
+		server.VarzPath:         s.varz,
+		server.ConnzPath:        s.connz,
+		server.RoutezPath:       s.routez,
+		server.GatewayzPath:     s.gatewayz,
+		server.LeafzPath:        s.leafz,
+		server.SubszPath:        s.subsz,
+		server.StackszPath:      s.stacksz,
+		server.AccountzPath:     s.accountz,
+		server.AccountStatzPath: s.accstatz,
+		server.JszPath:          s.jsz,
+		server.HealthzPath:      s.healthz,
+	}
+	for p, h := range pages {
+		mux.HandleFunc(s.path(p), s.counted(p, h))
+	}
+	mux.HandleFunc(s.path("/subscriptionsz"), s.counted(server.SubszPath, s.subsz))
+	if s.o.Metrics != nil {
+		mux.Handle(s.path("/metrics"), s.o.Metrics)
+	}
+	for p, h := range s.o.Extra {
+		mux.Handle(s.path(p), h)
+	}
+	return mux
+}
+
+// path is p below http_base_path.
+func (s *Server) path(p string) string {
+	base := s.o.Server.HTTPBasePath
+	if !strings.HasPrefix(base, "/") {
+		base = "/" + base
+	}
+	return path.Join(base, p)
+}
+
+// counted counts a page's requests for varz.
+func (s *Server) counted(page string, h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.requests[page]++
+		s.mu.Unlock()
+		h(w, r)
+	}
+}

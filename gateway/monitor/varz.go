@@ -1,0 +1,108 @@
+package monitor
+
+import (
+	"maps"
+	"math"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats-server/v2/server/pse"
+)
+
+// protocol is the version of the client protocol that INFO announces.
+const protocol = 1
+
+func (s *Server) varz(w http.ResponseWriter, _ *http.Request) {
+	s.answer(w, s.Varz())
+}
+
+// Varz returns the facts of the server.
+func (s *Server) Varz() *server.Varz {
+	v := s.configured()
+	s.addIdentity(v)
+	s.addProcess(v)
+	s.addCounters(v)
+	s.mu.Lock()
+	v.HTTPReqStats = maps.Clone(s.requests)
+	s.mu.Unlock()
+	s.addJetStream(v)
+	return v
+}
+
+// configured is what the options say.
+func (s *Server) configured() *server.Varz {
+	o := s.o.Server
+	return &server.Varz{
+		Proto: protocol, Version: server.VERSION,
+		MaxConn: o.MaxConn, MaxSubs: o.MaxSubs, PingInterval: o.PingInterval, MaxPingsOut: o.MaxPingsOut,
+		HTTPHost: o.HTTPHost, HTTPPort: o.HTTPPort, HTTPBasePath: o.HTTPBasePath, HTTPSPort: o.HTTPSPort,
+		AuthTimeout: o.AuthTimeout, MaxControlLine: o.MaxControlLine, MaxPayload: int(o.MaxPayload),
+		MaxPending: o.MaxPending, TLSTimeout: o.TLSTimeout,
+		WriteDeadline: o.WriteDeadline, WriteTimeout: o.WriteTimeout.String(),
+		Cluster: server.ClusterOptsVarz{
+			WriteDeadline: o.Cluster.WriteDeadline, WriteTimeout: o.Cluster.WriteTimeout.String(),
+		},
+		Gateway: server.GatewayOptsVarz{
+			WriteDeadline: o.Cluster.WriteDeadline, WriteTimeout: o.Cluster.WriteTimeout.String(),
+		},
+		LeafNode: server.LeafNodeOptsVarz{
+			WriteDeadline: o.Cluster.WriteDeadline, WriteTimeout: o.Cluster.WriteTimeout.String(),
+		},
+		ConfigLoadTime: s.started.UTC(), ConfigDigest: o.ConfigDigest(),
+		Tags: o.Tags, Metadata: o.Metadata, FeatureFlags: o.FeatureFlags,
+		SystemAccount:        systemAccount(o),
+		StaleConnectionStats: &server.StaleConnectionStats{}, SlowConsumersStats: &server.SlowConsumersStats{},
+		DiskIOWaitStats: &server.DiskIOWaitStats{},
+	}
+}
+
+// systemAccount is the name of the system account; empty when there is none.
+func systemAccount(o *server.Options) string {
+	if o.SystemAccount == "" && !o.NoSystemAccount {
+		return server.DEFAULT_SYSTEM_ACCOUNT
+	}
+	return o.SystemAccount
+}
+
+func (s *Server) addIdentity(v *server.Varz) {
+	i := s.o.Core.Info()
+	v.ID, v.Name, v.GitCommit, v.GoVersion = i.ID, i.Name, i.GitCommit, runtime.Version()
+	v.Host, v.Port, v.AuthRequired, v.ClientConnectURLs = i.Host, i.Port, i.AuthRequired, i.ConnectURLs
+	v.Start, v.Now = i.Start.UTC(), time.Now().UTC()
+	v.Uptime = uptime(v.Now.Sub(v.Start))
+}
+
+func (s *Server) addProcess(v *server.Varz) {
+	var virtual int64
+	// An error leaves zeroes, which is what a page without the figures should show.
+	_ = pse.ProcUsage(&v.CPU, &v.Mem, &virtual)
+	v.Cores, v.MaxProcs = runtime.NumCPU(), runtime.GOMAXPROCS(0)
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+		v.MemLimit = limit
+	}
+}
+
+func (s *Server) addCounters(v *server.Varz) {
+	c := s.o.Core.Counters()
+	v.Connections, v.TotalConnections, v.Subscriptions = c.Connections, c.TotalConnections, c.Subscriptions
+	v.InMsgs, v.InBytes, v.OutMsgs, v.OutBytes = c.InMsgs, c.InBytes, c.OutMsgs, c.OutBytes
+	v.InClientMsgs, v.InClientBytes, v.OutClientMsgs, v.OutClientBytes = c.InMsgs, c.InBytes, c.OutMsgs, c.OutBytes
+	slow := c.SlowPending + c.SlowDeadline
+	v.SlowConsumers, v.SlowConsumersStats.Clients = int64(slow), slow
+	v.StaleConnections, v.StaleConnectionStats.Clients = int64(c.Stale), c.Stale
+	v.StalledClients = int64(c.Stalls)
+}
+
+func (s *Server) addJetStream(v *server.Varz) {
+	if s.o.JetStream == nil {
+		return
+	}
+	j, err := s.o.JetStream.Jsz(&server.JSzOptions{})
+	if err != nil || j.Disabled {
+		return
+	}
+	v.JetStream = server.JetStreamVarz{Config: &j.Config, Stats: &j.JetStreamStats, Limits: j.Limits}
+}

@@ -1,0 +1,177 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// insecure lists the keys that, left aside, would let in whom they keep out or show what they hide. A file that sets
+// one does not start. Patterns are paths of keys; * stands for an account's name or an element of a list.
+var insecure = map[string]string{
+	"tls":                                  "TLS is not served",
+	"https":                                "TLS is not served",
+	"https_port":                           "TLS is not served",
+	"operator":                             operatorMode,
+	"operators":                            operatorMode,
+	"roots":                                operatorMode,
+	"root":                                 operatorMode,
+	"root_operator":                        operatorMode,
+	"root_operators":                       operatorMode,
+	"trusted":                              operatorMode,
+	"trusted_keys":                         operatorMode,
+	"resolver":                             operatorMode,
+	"account_resolver":                     operatorMode,
+	"accounts_resolver":                    operatorMode,
+	"default_sentinel":                     operatorMode,
+	"authorization.auth_callout":           "auth callout is not served",
+	"authorization.auth_hook":              "auth callout is not served",
+	"authorization.users.*.nkey":           nkeyUsers,
+	"accounts.*.users.*.nkey":              nkeyUsers,
+	"authorization.proxy_required":         proxies,
+	"authorization.users.*.proxy_required": proxies,
+	"accounts.*.users.*.proxy_required":    proxies,
+	"proxies":                              proxies,
+	"proxy_protocol":                       proxies,
+	"jetstream.key":                        atRest,
+	"jetstream.ek":                         atRest,
+	"jetstream.encryption_key":             atRest,
+	"jetstream.tpm":                        atRest,
+}
+
+const (
+	operatorMode = "operator mode (JWT) is not served"
+	nkeyUsers    = "users with an nkey are not served"
+	proxies      = "trusted proxies are not served"
+	atRest       = "encryption at rest is not served"
+)
+
+// notServed lists the keys that this build understands and does without; a start with them says so once.
+var notServed = []string{
+	"mappings", "maps", "accounts.*.mappings", "accounts.*.maps", "accounts.*.exports", "accounts.*.imports",
+	"accounts.*.limits", "accounts.*.msg_trace", "accounts.*.trace_dest", "accounts.*.nkey",
+	"cluster", "gateway", "leaf", "leafnodes", "websocket", "ws", "mqtt", "ocsp", "ocsp_cache", "allow_non_tls",
+	"resolver_tls", "resolver_preload", "resolver_pinned_accounts",
+	"default_js_domain", "feature_flags",
+	"jetstream.extension_hint", "jetstream.unique_tag", "jetstream.cipher", "jetstream.prev_key",
+	"jetstream.prev_ek", "jetstream.prev_encryption_key", "jetstream.max_outstanding_catchup",
+	"jetstream.meta_compact", "jetstream.meta_compact_size", "jetstream.meta_compact_sync",
+}
+
+// checkServed refuses what would be unsafe to leave aside and warns of the rest that is not served.
+func (c *Config) checkServed(file *parsedFile) error {
+	w := walker{}
+	w.walk(nil, file.root)
+	if c.Server.TLSConfig != nil && file.root["tls"] == nil {
+		w.errs = append(w.errs, errors.New("--tls: TLS is not served by this build"))
+	}
+	if c.Server.HTTPSPort != 0 && file.root["https_port"] == nil && file.root["https"] == nil {
+		w.errs = append(w.errs, errors.New("--https_port: TLS is not served by this build"))
+	}
+	if err := joined(w.errs); err != nil {
+		return err
+	}
+	if len(w.aside) > 0 {
+		c.Warnings = append(c.Warnings, "Not served by this build and left aside: "+listed(w.aside))
+	}
+	if err := foreignRoutes(c.Server); err != nil && !c.EHDB.AllowStandalone {
+		return err
+	}
+	return nil
+}
+
+// walker goes through a parsed file looking for keys of the two tables.
+type walker struct {
+	errs  []error
+	aside []string
+}
+
+func (w *walker) walk(path []string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			w.key(append(path[:len(path):len(path)], k), e)
+		}
+	case []any:
+		for _, e := range v {
+			_, e = unwrap(e)
+			w.walk(append(path[:len(path):len(path)], "*"), e)
+		}
+	}
+}
+
+func (w *walker) key(path []string, e any) {
+	steps := make([]string, len(path))
+	for i, name := range path {
+		steps[i] = strings.ToLower(name)
+	}
+	if len(steps) > 1 && steps[0] == "accounts" {
+		steps[1] = "*"
+	}
+	pattern := strings.Join(steps, ".")
+	tk, val := unwrap(e)
+	if why, bad := insecure[pattern]; bad && !off(val) {
+		err := fmt.Errorf("%q: %s by this build, and to start without it would not be safe", strings.Join(path, "."), why)
+		if tk != nil {
+			err = fmt.Errorf("%s: %w", where(tk), err)
+		}
+		w.errs = append(w.errs, err)
+		return
+	}
+	if slices.Contains(notServed, pattern) && !off(val) {
+		w.aside = append(w.aside, strings.Join(path, "."))
+		return
+	}
+	w.walk(path, val)
+}
+
+// off tells values that ask for nothing.
+func off(v any) bool {
+	switch v := v.(type) {
+	case bool:
+		return !v
+	case int64:
+		return v == 0
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	}
+	return false
+}
+
+// foreignRoutes is an error when o names routes to other servers.
+func foreignRoutes(o *server.Options) error {
+	var foreign []string
+	for _, r := range o.Routes {
+		if !ownRoute(o, r) {
+			foreign = append(foreign, r.Host)
+		}
+	}
+	if len(foreign) == 0 {
+		return nil
+	}
+	return fmt.Errorf("cluster.routes names other servers (%s), and this build does not replicate: every one of them "+
+		"would keep streams of its own. Start a single server, or set ehdb { allow_standalone: true } if that is meant",
+		listed(foreign))
+}
+
+// ownRoute tells a server's route to itself.
+func ownRoute(o *server.Options, r *url.URL) bool {
+	port := r.Port()
+	if port == "" {
+		port = strconv.Itoa(server.DEFAULT_PORT)
+	}
+	host := r.Hostname()
+	ip := net.ParseIP(host)
+	local := host == "localhost" || host == o.Cluster.Host || ip != nil && ip.IsLoopback()
+	return local && port == strconv.Itoa(o.Cluster.Port)
+}

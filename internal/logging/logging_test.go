@@ -1,0 +1,203 @@
+package logging
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open opens a log in a new file.
+func openFile(t *testing.T, o Options) (*Logger, string) {
+	t.Helper()
+	o.File = filepath.Join(t.TempDir(), "log")
+	l, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l, o.File
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestLinesAreNatsServers(t *testing.T) {
+	l, file := openFile(t, Options{Time: true, Debug: true, Trace: true})
+	ctx := context.Background()
+	l.Info("Listening for client connections on {addr}", slog.String("addr", "0.0.0.0:4222"))
+	l.Warn("w")
+	l.Error("e", slog.Any("error", errors.New("no such thing")))
+	l.Debug("d", slog.Int("n", 1))
+	l.Log(ctx, LevelTrace, "t")
+	want := []string{
+		`[INF] Listening for client connections on 0.0.0.0:4222`, `[WRN] w`, `[ERR] e error="no such thing"`,
+		`[DBG] d n=1`, `[TRC] t`,
+	}
+	lines := strings.Split(strings.TrimSpace(read(t, file)), "\n")
+	if len(lines) != len(want) {
+		t.Fatalf("got %q", lines)
+	}
+	for i, line := range lines {
+		stamp := regexp.MustCompile(fmt.Sprintf(`^\[%d\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (.*)$`, os.Getpid()))
+		if m := stamp.FindStringSubmatch(line); m == nil || m[1] != want[i] {
+			t.Errorf("want %q with pid and time, got %q", want[i], line)
+		}
+	}
+}
+
+func TestWithoutTime(t *testing.T) {
+	l, file := openFile(t, Options{})
+	l.Info("m")
+	if got, want := read(t, file), fmt.Sprintf("[%d] [INF] m\n", os.Getpid()); got != want {
+		t.Errorf("want %q, got %q", want, got)
+	}
+}
+
+func TestLevels(t *testing.T) {
+	for _, tc := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{}, "INF"},
+		{Options{Debug: true}, "DBG INF"},
+		{Options{Trace: true}, "TRC INF"},
+		{Options{Debug: true, Trace: true}, "TRC DBG INF"},
+	} {
+		for _, asJSON := range []bool{false, true} {
+			tc.o.JSON = asJSON
+			l, file := openFile(t, tc.o)
+			l.Log(context.Background(), LevelTrace, "TRC")
+			l.Debug("DBG")
+			l.Info("INF")
+			var got []string
+			for _, m := range []string{"TRC", "DBG", "INF"} {
+				if strings.Contains(read(t, file), m) {
+					got = append(got, m)
+				}
+			}
+			if strings.Join(got, " ") != tc.want {
+				t.Errorf("%+v: want %q, got %q", tc.o, tc.want, got)
+			}
+		}
+	}
+}
+
+// What a client sends must not be able to write a line of its own.
+func TestNoForgedLines(t *testing.T) {
+	l, file := openFile(t, Options{})
+	evil := "x\n[1] [INF] Server is ready\x1b[2J"
+	l.Info("name {name}", slog.String("name", evil), slog.String("other", evil))
+	if got := read(t, file); strings.Count(got, "\n") != 1 || strings.Contains(got, "\x1b") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestPlacesAndAttributes(t *testing.T) {
+	l, file := openFile(t, Options{})
+	g := l.With(slog.Int("cid", 7)).WithGroup("conn").With(slog.String("user", "a b"))
+	g.Info("{cid} is {conn.user}, {unknown} {", slog.Group("g", slog.Int("n", 1)), slog.String("s", "{cid}"))
+	want := fmt.Sprintf("[%d] [INF] 7 is a b, {unknown} { conn.g.n=1 conn.s={cid}\n", os.Getpid())
+	if got := read(t, file); got != want {
+		t.Errorf("want %q\ngot  %q", want, got)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	l, file := openFile(t, Options{JSON: true, Trace: true})
+	l.Info("on {addr}", slog.String("addr", "x:1"))
+	l.Log(context.Background(), LevelTrace, "t")
+	dec := json.NewDecoder(strings.NewReader(read(t, file)))
+	var first, second map[string]any
+	if err := errors.Join(dec.Decode(&first), dec.Decode(&second)); err != nil {
+		t.Fatal(err)
+	}
+	if first["msg"] != "on {addr}" || first["addr"] != "x:1" || first["level"] != "INFO" ||
+		first["pid"] != float64(os.Getpid()) || second["level"] != "TRACE" {
+		t.Errorf("got %v %v", first, second)
+	}
+}
+
+func TestReopen(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		l, file := openFile(t, Options{JSON: asJSON})
+		l.Info("before")
+		if err := os.Rename(file, file+".1"); err != nil {
+			t.Fatal(err)
+		}
+		var writers sync.WaitGroup
+		for range 4 {
+			writers.Go(func() {
+				for range 100 {
+					l.Info("during")
+				}
+			})
+		}
+		if err := l.Reopen(); err != nil {
+			t.Fatal(err)
+		}
+		writers.Wait()
+		l.Info("after")
+		old, fresh := read(t, file+".1"), read(t, file)
+		if !strings.Contains(old, "before") || !strings.Contains(fresh, "after") ||
+			strings.Count(old+fresh, "during") != 400 {
+			t.Errorf("json %v: lines went astray: %d and %d bytes", asJSON, len(old), len(fresh))
+		}
+	}
+	l, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Reopen(); !errors.Is(err, ErrNoFile) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRotation(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		l, file := openFile(t, Options{JSON: asJSON, SizeLimit: 2000})
+		for i := range 100 {
+			l.Info("line", slog.Int("i", i))
+		}
+		files, err := filepath.Glob(file + "*")
+		if err != nil || len(files) < 2 {
+			t.Fatalf("json %v: not rotated: %v %v", asJSON, files, err)
+		}
+		var all bytes.Buffer
+		for _, f := range files {
+			all.WriteString(read(t, f))
+		}
+		if n := strings.Count(all.String(), "line"); n != 100 {
+			t.Errorf("json %v: %d of 100 lines are there", asJSON, n)
+		}
+	}
+}
+
+func TestOpenFails(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		if _, err := New(Options{File: filepath.Join(t.TempDir(), "none", "log"), JSON: asJSON}); err == nil {
+			t.Error("a log in a directory that is not there opens")
+		}
+	}
+	if _, err := New(Options{JSON: true, Syslog: true}); err == nil {
+		t.Error("JSON goes to syslog")
+	}
+}

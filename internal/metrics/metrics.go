@@ -1,0 +1,124 @@
+package metrics
+
+import (
+	"net/http"
+	"runtime"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/noetl/ehdb-gateway/storage"
+)
+
+// Gateway is what the client side counts, since the start but for the first two, which are current.
+type Gateway struct {
+	Connections, Subscriptions                uint64
+	TotalConnections                          uint64
+	InMsgs, OutMsgs, InBytes, OutBytes        uint64
+	SlowPending, SlowDeadline, Stale, Stalled uint64
+}
+
+// JetStream is what the streams count.
+type JetStream struct {
+	Streams, Consumers     uint64
+	Messages, Bytes        uint64
+	FileBytes, MemoryBytes uint64
+	APIRequests, APIErrors uint64
+	Refusals               map[int]uint64 // publishes refused, by JetStream's err_code
+	Redeliveries           uint64
+	Storage                storage.Stats
+	StorageErr             error // why nothing can be acknowledged; nil: all is well
+	QueueLimit             int64 // bound of one shard's queue in bytes
+}
+
+// Durable is one durable consumer.
+type Durable struct {
+	Shards              []int // where its stream lives
+	Filters             []string
+	Pending, AckPending uint64
+	// Count returns how much of the lag is on one subject, for configured subjects that are not a filter of the consumer
+	// but inside one. Nil when it cannot be told.
+	Count func(subject string) uint64
+}
+
+// Sources are asked at each scrape. They must be quick and may be called by several scrapes at a time.
+type Sources struct {
+	Gateway   func() Gateway
+	JetStream func() JetStream       // nil: off
+	Durables  func(fn func(Durable)) // nil: off
+	Shards    int                    // shards that have series from the start, whatever Stats says
+	Subjects  []string               // configured subjects
+	Version   string
+	Mode      string
+}
+
+// Metrics is the registry.
+type Metrics struct {
+	reg     *prometheus.Registry
+	sync    prometheus.Histogram
+	records prometheus.Histogram
+
+	mu    sync.Mutex // guards ready
+	ready bool
+}
+
+// refusals are the err_codes a publish can be refused with; their series are there from the start.
+var refusals = []int{10023, 10024, 10047, 10054, 10060, 10070, 10071, 10077, 10097, 10122, 10164, 10167}
+
+// New makes the registry. /metrics answers 503 until Ready is called: series that depend on recovered durables must not
+// be missing from the first answer.
+func New() *Metrics {
+	m := &Metrics{reg: prometheus.NewRegistry()}
+	m.sync = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "ehdb_storage_sync_seconds", Help: "Time of one group commit: write and sync.",
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+	})
+	m.records = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "ehdb_storage_commit_records", Help: "Records made durable by one group commit.",
+		Buckets: prometheus.ExponentialBuckets(1, 4, 9),
+	})
+	return m
+}
+
+// Synced takes one group commit; it is a storage event.
+func (m *Metrics) Synced(records int, _ int64, seconds float64) {
+	m.sync.Observe(seconds)
+	m.records.Observe(float64(records))
+}
+
+// Ready gives the sources and opens the page. It is called once.
+func (m *Metrics) Ready(s Sources) {
+	m.reg.MustRegister(m.sync, m.records, newCollector(s),
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "ehdb_build_info", Help: "Always 1; the labels say which build and mode this is.",
+		ConstLabels: prometheus.Labels{"version": s.Version, "goversion": runtime.Version(), "mode": s.Mode},
+	})
+	build.Set(1)
+	m.reg.MustRegister(build)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ready = true
+}
+
+// ServeHTTP answers a scrape.
+func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	m.mu.Lock()
+	ready := m.ready
+	m.mu.Unlock()
+	if !ready {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "starting: streams are being recovered", http.StatusServiceUnavailable)
+		return
+	}
+	promhttp.HandlerFor(m.reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4}).ServeHTTP(w, r)
+}
+
+// Registry is for tests.
+func (m *Metrics) Registry() *prometheus.Registry { return m.reg }
+
+func shardLabel(i int) string { return strconv.Itoa(i) }
