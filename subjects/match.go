@@ -8,22 +8,43 @@ func Match[F, S Text](filter F, subject S) bool {
 	return wellFormed(s) && match(view(filter), s)
 }
 
-// match is Match for a well-formed subject.
+// match is Match for a well-formed subject. It goes byte by byte, as tokens are short.
 func match(filter, subject string) bool {
 	for {
-		f, filterRest, filterMore := strings.Cut(filter, separator)
-		if f == anyTail && !filterMore {
+		if filter == anyTail {
 			return true
 		}
-		s, subjectRest, subjectMore := strings.Cut(subject, separator)
-		if (f != anyToken && f != s) || filterMore != subjectMore {
+		f, s := 0, 0 // the ends of the next tokens
+		if strings.HasPrefix(filter, anyToken) && (len(filter) == 1 || filter[1] == '.') {
+			f, s = 1, tokenEnd(subject)
+		} else {
+			for f < len(filter) && filter[f] != '.' {
+				if f == len(subject) || filter[f] != subject[f] {
+					return false
+				}
+				f++
+			}
+			s = f
+		}
+		filterEnds, subjectEnds := f == len(filter), s == len(subject)
+		if filterEnds || subjectEnds {
+			return filterEnds && subjectEnds
+		}
+		if subject[s] != '.' {
 			return false
 		}
-		if !filterMore {
-			return true
-		}
-		filter, subject = filterRest, subjectRest
+		filter, subject = filter[f+1:], subject[s+1:]
 	}
+}
+
+// tokenEnd returns where the first token of v ends.
+func tokenEnd(v string) int {
+	for i := range len(v) {
+		if v[i] == '.' {
+			return i
+		}
+	}
+	return len(v)
 }
 
 // Overlap reports whether there is a subject that both filters select.

@@ -43,7 +43,7 @@ func newAccount(name string) *account {
 func (a *account) hasInterest(subject string) bool {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	return a.index.HasMatch([]byte(subject))
+	return a.index.HasMatch(bytesOf(subject))
 }
 
 // match appends the subscriptions that match subject to dst.
@@ -104,7 +104,7 @@ func (a *account) watch(subject string, changed func(bool)) *watch {
 	w := &watch{subject: subject, changed: changed}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w.count = a.index.CountMatch([]byte(subject))
+	w.count = a.index.CountMatch(bytesOf(subject))
 	if subjects.ValidLiteral(subject) {
 		_, _ = a.watches.Insert(subject, w) // cannot fail: a literal is a filter
 	}

@@ -3,7 +3,6 @@ package bus
 import (
 	"fmt"
 	"math/rand/v2"
-	"unsafe"
 
 	"github.com/noetl/ehdb-gateway/subjects"
 )
@@ -251,6 +250,3 @@ func (r *Router) release(b *buffer) {
 	b.items = b.items[:0]
 	r.buffers.Put(b)
 }
-
-// view returns b as a string for the time of a call.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
