@@ -5,8 +5,8 @@ import (
 	"hash/crc32"
 )
 
-// pad is what fills a block up to a multiple of blockAlign.
-var pad [blockAlign]byte
+// zeros fill a block up to a multiple of blockAlign, and follow it.
+var zeros [blockAlign + endSize]byte
 
 // Append implements Log. Errors: ErrTooLarge, ErrNoSpace, ErrNotReplayed and ErrClosed leave the log as it was; any other
 // wraps ErrPoisoned.
@@ -43,7 +43,7 @@ func (l *File) Append(body ...[]byte) (LSN, Pos, error) {
 
 // writeBlock writes one block at off. The picture is at the top of format.go:
 //
-//	| crc | len | lsn | durable | type, zero | bodycrc | body ... | pad |
+//	| crc | len | lsn | durable | type, zero | bodycrc | body ... | pad | 8 zeros that are not part of it
 //
 // It allocates nothing and does not copy the body.
 func (l *File) writeBlock(seg *segment, off int64, h blockHeader, body [][]byte) error {
@@ -56,11 +56,9 @@ func (l *File) writeBlock(seg *segment, off int64, h blockHeader, body [][]byte)
 		crc = crc32.Update(crc, castagnoli, b)
 		l.iov = append(l.iov, b)
 	}
-	if p := pad[:h.size()-blockHeaderSize-int64(h.len)]; len(p) > 0 {
-		crc = crc32.Update(crc, castagnoli, p)
-		l.iov = append(l.iov, p)
-	}
-	h.bodyCRC = crc
+	pad := h.size() - blockHeaderSize - int64(h.len)
+	h.bodyCRC = crc32.Update(crc, castagnoli, zeros[:pad])
+	l.iov = append(l.iov, zeros[:pad+endSize])
 	h.put(l.hdr[:], seg.salt)
 	_, err := seg.file.WritevAt(l.iov, off)
 	clear(l.iov) // keep no body alive
@@ -91,10 +89,10 @@ func (l *File) writeMark(seg *segment) error {
 // positions. The caller holds wmu.
 func (l *File) segmentFor(size int64) (*segment, LSN, LSN, error) {
 	seg, next, durable, err := l.usable()
-	if err != nil || seg.end.Load()+size+blockHeaderSize <= seg.size {
+	if err != nil || seg.end.Load()+size+reserved <= seg.size {
 		return seg, next, durable, err
 	}
-	if err := l.rotate(seg, next, segHeaderSize+size+blockHeaderSize); err != nil {
+	if err := l.rotate(seg, next, segHeaderSize+size+reserved); err != nil {
 		return nil, 0, 0, err
 	}
 	return l.usable()

@@ -96,8 +96,8 @@ func (l *File) Room() int64 {
 	if err != nil {
 		return 0
 	}
-	room := seg.size - seg.end.Load() - blockHeaderSize
-	return max(room, 0) + int64(l.spares.count())*(l.o.SegmentSize-segHeaderSize-blockHeaderSize)
+	room := seg.size - seg.end.Load() - reserved
+	return max(room, 0) + int64(l.spares.count())*(l.o.SegmentSize-segHeaderSize-reserved)
 }
 
 // Reserve takes the space of the next segment if it is not taken yet, so that a caller who was told ErrNoSpace can learn

@@ -12,10 +12,10 @@ import (
 //
 //	segment file  NNNNNNNNNNNNNNNNNNNN.seg  (id in 20 decimal digits)
 //
-//	0        64                                                    size
-//	+--------+-------+-------+-- - - --+-------+--------------------+
-//	| header | block | block |         | block | unwritten          |
-//	+--------+-------+-------+-- - - --+-------+--------------------+
+//	0        64                                                         size
+//	+--------+-------+-------+-- - - --+-------+--------+---------------+
+//	| header | block | block |         | block | 8 zero | unwritten     |
+//	+--------+-------+-------+-- - - --+-------+--------+---------------+
 //
 //	segment header, 64 bytes
 //
@@ -41,6 +41,13 @@ const (
 
 	blockHeaderSize = 32
 	blockAlign      = 8
+
+	// endSize zero bytes are written after every block and after the segment header, with them, where the next block will
+	// start. So if there is no block but something else, it is the remains of one, whatever the file held before.
+	endSize = 8
+
+	// reserved is kept free behind every block, so that a mark always fits.
+	reserved = blockHeaderSize + endSize
 )
 
 // flagStale in a segment header says that unwritten space may hold bytes of the file's earlier life; without it that
@@ -70,8 +77,9 @@ type segHeader struct {
 	stale bool   // flagStale
 }
 
+// encode returns the header and the zeros after it.
 func (h segHeader) encode() []byte {
-	b := make([]byte, segHeaderSize)
+	b := make([]byte, segHeaderSize+endSize)
 	copy(b, segMagic)
 	binary.LittleEndian.PutUint32(b[8:], segVersion)
 	if h.stale {

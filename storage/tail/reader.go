@@ -86,15 +86,16 @@ type remains struct {
 }
 
 // scan looks at everything from off, where block want should be and is not. Whole headers count whatever became of their
-// bodies. Bytes that are no header of this segment are remains only if the file had no earlier life.
+// bodies. Of other bytes, those at off are remains, see endSize, and the rest only if the file had no earlier life.
 func (r *blockReader) scan(off int64, want LSN, stale bool) (remains, error) {
 	found := remains{end: off}
+	start := off
 	for ; off+blockAlign <= r.w.size; off += blockAlign {
 		b, err := r.w.view(off, min(blockHeaderSize, r.w.size-off))
 		if err != nil {
 			return found, err
 		}
-		if binary.LittleEndian.Uint64(b) != 0 && !stale {
+		if binary.LittleEndian.Uint64(b) != 0 && (off == start || !stale) {
 			found.end = max(found.end, off+blockAlign)
 		}
 		// A cheap look at the position first: each byte of the file is looked at.

@@ -105,7 +105,7 @@ func (l *File) replayActive(fn func(LSN, Pos, []byte) error) error {
 	return nil
 }
 
-// settle makes the segment's bytes what they read as. Blocks that are not proven durable are written again: after a failed
+// settle makes the segment's name and bytes durable as they read. Blocks that are not proven durable are written again: after a failed
 // sync the system may hold bytes in memory that never reached the disk and that a sync would not write. Remains
 // are set to zero, or blocks among them could later seem to follow new ones.
 func (l *File) settle(seg *segment, t *tailReplay, remainsEnd int64) error {
@@ -127,6 +127,10 @@ func (l *File) settle(seg *segment, t *tailReplay, remainsEnd int64) error {
 		}
 	}
 	if err := seg.file.Sync(); err != nil {
+		return err
+	}
+	// The process before this one may have ended between naming the segment and making the name durable.
+	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
 		return err
 	}
 	if remainsEnd > end {

@@ -6,25 +6,27 @@ import (
 	"path"
 )
 
-// MakeDir makes a directory and its missing parents, durably: every directory that got a new name is synced, and dir's
-// parent in any case, since an earlier attempt may have ended between the two.
+// MakeDir makes a directory and its missing parents, durably. All parents are synced, not only those that got a new name:
+// an earlier attempt may have ended between making a directory and syncing it. A parent that was there and may not be opened
+// by this process is left out, since this process cannot have changed it.
 func MakeDir(fsys FS, dir string) error {
-	sync := []string{path.Dir(dir)}
-	for p := path.Dir(dir); p != path.Dir(p); p = path.Dir(p) {
+	missing := map[string]bool{} // parents that get a new name
+	var parents []string
+	for p := path.Clean(dir); p != path.Dir(p); p = path.Dir(p) {
 		_, err := fsys.Stat(p)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		sync = append(sync, path.Dir(p))
+		parents = append(parents, path.Dir(p))
+		missing[path.Dir(p)] = err != nil
 	}
 	if err := fsys.MkdirAll(dir); err != nil {
 		return err
 	}
-	for i := len(sync) - 1; i >= 0; i-- {
-		if err := fsys.SyncDir(sync[i]); err != nil {
+	for i := len(parents) - 1; i >= 0; i-- {
+		p := parents[i]
+		err := fsys.SyncDir(p)
+		if err != nil && (missing[p] || !errors.Is(err, fs.ErrPermission)) {
 			return err
 		}
 	}
