@@ -1,9 +1,10 @@
-// Package stream is one JetStream stream: it admits messages, gives them their sequence, appends them to its log and
-// acknowledges them once they are durable.
 package stream
 
 import (
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -12,91 +13,206 @@ import (
 	"github.com/noetl/ehdb-gateway/storage"
 )
 
-var errTODO = errors.New("not implemented")
-
 // Options make a Stream.
 type Options struct {
 	Account string
 	Config  server.StreamConfig // complete: defaults filled and checked (see Complete)
 	Created time.Time
-	Log     *storage.Log // recovered; the stream owns it from here on
+	Log     *storage.Log // recovered (see LogSpec); the stream owns it from here on
 	Bus     bus.Bus
 	Domain  string // of PubAcks; empty: none
 	// Reserve asks for room in the account and server limits before a message of size bytes is stored; nil error: taken.
-	// Release gives room back. Both are called under the stream's lock and must be quick.
+	// An *server.ApiError is passed to the publisher, any other becomes 10002. Release gives room back. Both are called
+	// under the stream's lock and must be quick. Both may be nil.
 	Reserve func(size int64) error
 	Release func(size int64)
+	// Stall is the store's wish that producers pause (storage.Store.Stall). May be nil.
+	Stall func() <-chan struct{}
 	// Advisory publishes a JetStream advisory or metric; it does not block. May be nil.
 	Advisory func(subject string, event any)
 }
 
 // Stream is one stream. It is a bus.Sink for the subjects it stores.
-type Stream struct{}
+type Stream struct {
+	o       Options
+	log     *storage.Log
+	input   bus.Session
+	metrics metrics
+
+	settings atomic.Pointer[settings]
+	viewers  atomic.Pointer[[]*attachment] // the attached consumers; replaced, never changed
+
+	admin sync.Mutex // serialises Update and Stop; before mu
+
+	mu      sync.Mutex // guards all below
+	head    head
+	dedupe  dedupe
+	answers answerQueue
+	upkeep  upkeep
+
+	flusher flusher
+}
+
+// head is what the publish path works on. The stream's lock guards it.
+type head struct {
+	position
+	lastTime int64 // Unix nanoseconds of the newest record
+	reserved uint64
+	trimDue  bool     // the limits are to be applied to what was stored
+	owed     []uint64 // sequences whose deletion the log could not take yet
+	closed   bool
+
+	// Scratch of one Deliver.
+	in     incoming
+	parsed bool // in.named is not zero
+	record storage.Record
+	one    [1]uint64
+}
+
+var errStopped = errors.New("stream is stopped")
 
 // New makes the stream over its (new or recovered) log, rebuilds its dedup window from it, and subscribes to its subjects.
-func New(o Options) (*Stream, error) { return nil, errTODO }
+func New(o Options) (*Stream, error) {
+	set, err := newSettings(&o.Config, o.Domain)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", o.Config.Name, err)
+	}
+	s := &Stream{o: o, log: o.Log}
+	s.settings.Store(set)
+	s.viewers.Store(&[]*attachment{})
+	if err := s.recover(set); err != nil {
+		return nil, fmt.Errorf("stream %s: %w", o.Config.Name, err)
+	}
+	if err := s.open(set); err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("stream %s: %w", o.Config.Name, err)
+	}
+	return s, nil
+}
 
-// Observer is a consumer as its stream sees it: what interest and work-queue retention ask.
-type Observer interface {
-	// Wants reports whether the consumer's filters match key.
-	Wants(key []byte) bool
-	// Done reports whether the consumer needs the message no more (acked, terminated, or before its start).
-	Done(seq uint64, key []byte) bool
+// open connects the stream to its log and to the bus.
+func (s *Stream) open(set *settings) error {
+	id := bus.Identity{Account: s.o.Account}
+	var err error
+	if s.flusher.output, err = s.o.Bus.Open(bus.KindService, id, nil); err != nil {
+		return err
+	}
+	if s.input, err = s.o.Bus.Open(bus.KindService, id, s); err != nil {
+		return err
+	}
+	s.log.OnVisible(s.visible)
+	for _, subject := range set.cfg.Subjects {
+		if _, err := s.input.Subscribe(subject, subject, ""); err != nil {
+			return fmt.Errorf("subscribe to %s: %w", subject, err)
+		}
+	}
+	return nil
+}
+
+// recover takes over what the log holds.
+func (s *Stream) recover(set *settings) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.log.State()
+	s.head.lastSeq, s.head.lastTime = st.LastSeq, st.LastTime
+	s.dedupe.window = set.cfg.Duplicates
+	if err := s.rebuildDedupe(); err != nil {
+		return err
+	}
+	if s.o.Reserve != nil && st.Bytes > 0 {
+		// What is stored is stored: the account's limits hold for what comes.
+		if s.o.Reserve(int64(st.Bytes)) == nil { //nolint:gosec // bytes on disk
+			s.head.reserved = st.Bytes
+		}
+	}
+	// A crash may have come between a message and what it pushed out.
+	s.trim(set, true)
+	s.startExpiry(set)
+	return nil
+}
+
+// visible is called by the log when its visible position moved, or with the error that ends it.
+func (s *Stream) visible(visible uint64, err error) {
+	if err != nil {
+		s.fail(fmt.Errorf("%w: %w", storage.ErrStopped, err))
+		return
+	}
+	for _, v := range *s.viewers.Load() {
+		if v.wake != nil {
+			v.wake(visible)
+		}
+	}
+	s.kick()
+}
+
+// fail answers all who wait for what will not become durable.
+func (s *Stream) fail(err error) {
+	s.mu.Lock()
+	if s.answers.failed == nil {
+		s.answers.failed = err
+	}
+	s.mu.Unlock()
+	s.kick()
 }
 
 // Name returns the stream's name.
-func (s *Stream) Name() string { panic(errTODO) }
+func (s *Stream) Name() string { return s.settings.Load().cfg.Name }
 
 // Config returns a copy of the configuration.
-func (s *Stream) Config() server.StreamConfig { panic(errTODO) }
+func (s *Stream) Config() server.StreamConfig { return cloneConfig(&s.settings.Load().cfg) }
 
 // Created returns when the stream was made.
-func (s *Stream) Created() time.Time { panic(errTODO) }
+func (s *Stream) Created() time.Time { return s.o.Created }
 
 // Log returns the stream's log, for reading.
-func (s *Stream) Log() *storage.Log { panic(errTODO) }
+func (s *Stream) Log() *storage.Log { return s.log }
 
-// Deliver implements bus.Sink: the publish path.
-func (s *Stream) Deliver(batch []bus.Delivery) <-chan struct{} { panic(errTODO) }
+// Stop ends the stream: it waits for what was published to become durable, answers it, then closes. Publishers that
+// cannot be told of success are told of the stop. The log stays. It must not be called from a Done of the log.
+func (s *Stream) Stop() {
+	s.admin.Lock()
+	defer s.admin.Unlock()
+	s.mu.Lock()
+	if s.head.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.head.closed = true
+	s.stopUpkeep()
+	s.mu.Unlock()
 
-// Update changes the configuration (already checked by CheckUpdate) and trims at once what no longer fits.
-func (s *Stream) Update(cfg server.StreamConfig) error { panic(errTODO) }
-
-// Attach registers a consumer and returns what removes it again. wake is called (on the ack loop, quick, not blocking) when
-// new messages are visible. For interest and work-queue streams removing the last one that needs a message deletes it.
-func (s *Stream) Attach(o Observer, wake func(visible uint64)) (detach func()) { panic(errTODO) }
-
-// Acked tells that the observer is done with seq. On interest and work-queue streams the message is deleted once nobody
-// needs it. Quick; does no I/O.
-func (s *Stream) Acked(o Observer, seq uint64) { panic(errTODO) }
-
-// State returns the state as StreamInfo shows it (durable messages). details adds the deleted sequences; subjects is a
-// filter whose matching subjects are counted ("" for none).
-func (s *Stream) State(details bool, subjects string) server.StreamState { panic(errTODO) }
-
-// Purge removes messages; done gets the count or the JetStream error once it is durable.
-func (s *Stream) Purge(req server.JSApiStreamPurgeRequest, done func(purged uint64, err *server.ApiError)) {
-	panic(errTODO)
+	if s.input != nil {
+		s.input.Close()
+	}
+	s.upkeep.running.Wait()
+	s.settle()
+	s.fail(errStopped)
+	s.flusher.close(s)
+	if s.o.Release != nil {
+		s.mu.Lock()
+		s.o.Release(int64(s.head.reserved)) //nolint:gosec // bytes on disk
+		s.head.reserved = 0
+		s.mu.Unlock()
+	}
 }
 
-// DeleteMsg removes one message; done is called once it is durable.
-func (s *Stream) DeleteMsg(seq uint64, erase bool, done func(err *server.ApiError)) { panic(errTODO) }
+// stopPatience bounds how long Stop waits for the log.
+const stopPatience = 5 * time.Second
 
-// Stop ends the stream: unanswered publishers are told, timers stop, the bus session closes. The log stays.
-func (s *Stream) Stop() { panic(errTODO) }
-
-// Complete fills the defaults of a configuration and checks it by nats-server's rules and texts (all that does not need
-// other streams). pedantic refuses what it would have to change. limits are the server's and account's.
-func Complete(cfg *server.StreamConfig, pedantic bool, limits Limits) *server.ApiError {
-	panic(errTODO)
-}
-
-// CheckUpdate checks that a running stream may go from old to cfg (both completed).
-func CheckUpdate(old, cfg *server.StreamConfig, pedantic bool) *server.ApiError { panic(errTODO) }
-
-// Limits are what the account and the server allow a stream; 0 or -1: no limit.
-type Limits struct {
-	MaxBytesRequired bool
-	MaxStreamBytes   int64 // for the config's storage type
-	Duplicates       time.Duration
+// settle waits until what was appended is durable, or will never be.
+func (s *Stream) settle() {
+	s.mu.Lock()
+	if s.answers.failed != nil || s.log.Visible() >= s.head.lastSeq {
+		s.mu.Unlock()
+		return
+	}
+	settled := make(chan struct{})
+	s.log.Sync(func(error) { close(settled) })
+	s.mu.Unlock()
+	t := time.NewTimer(stopPatience)
+	defer t.Stop()
+	select {
+	case <-settled:
+	case <-t.C:
+	}
 }

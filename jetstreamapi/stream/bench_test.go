@@ -1,0 +1,108 @@
+package stream_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/stream"
+	"github.com/noetl/ehdb-gateway/storage"
+)
+
+// counter counts answers.
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) Deliver(batch []bus.Delivery) <-chan struct{} {
+	c.n.Add(int64(len(batch)))
+	return nil
+}
+
+// BenchmarkDeliver stores messages in batches of 64, as a read of a busy connection gives, and waits for their PubAcks.
+func BenchmarkDeliver(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		cfg    server.StreamConfig
+		reply  bool
+		header []byte
+	}{
+		{"acks", server.StreamConfig{}, true, nil},
+		{"no reply", server.StreamConfig{}, false, nil},
+		{"max msgs", server.StreamConfig{MaxMsgs: 10_000}, true, nil},
+		{"max bytes", server.StreamConfig{MaxBytes: 1_000_000}, true, nil},
+		{"last of each subject", server.StreamConfig{MaxMsgsPer: 1}, true, nil},
+		{"header", server.StreamConfig{}, true, []byte("NATS/1.0\r\nSome: header\r\nTraceparent: 00-12-34-01\r\n\r\n")},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			s, router := benchStream(b, c.cfg)
+			benchDeliver(b, s, router, c.reply, c.header)
+		})
+	}
+}
+
+func benchStream(b *testing.B, cfg server.StreamConfig) (*stream.Stream, *bus.Router) {
+	b.Helper()
+	store, err := storage.Open(b.Context(), storage.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = store.Close() })
+	cfg.Name, cfg.Subjects, cfg.Storage = "S", []string{"s.>"}, server.MemoryStorage
+	if err := stream.Complete(&cfg, false, stream.Limits{}); err != nil {
+		b.Fatal(err)
+	}
+	spec := stream.LogSpec("$G", &cfg)
+	spec.Shards = []storage.ShardID{0}
+	log, err := store.CreateLog(spec)
+	if err != nil {
+		b.Fatal(err)
+	}
+	router := bus.NewRouter()
+	s, err := stream.New(stream.Options{Account: "$G", Config: cfg, Log: log, Bus: router, Stall: store.Stall})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(s.Stop)
+	return s, router
+}
+
+func benchDeliver(b *testing.B, s *stream.Stream, router *bus.Router, reply bool, header []byte) {
+	b.Helper()
+	var answers counter
+	client, err := router.Open(bus.KindClient, bus.Identity{}, &answers)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Subscribe("1", "_INBOX.x.*", ""); err != nil {
+		b.Fatal(err)
+	}
+	const size = 64
+	batch := make([]bus.Delivery, size)
+	data := make([]byte, 100)
+	for i := range batch {
+		batch[i].Msg = bus.Msg{Subject: fmt.Appendf(nil, "s.%d", i), Header: header, Data: data}
+		if reply {
+			batch[i].Msg.Reply = fmt.Appendf(nil, "_INBOX.x.%d", i)
+		}
+	}
+	b.SetBytes(100)
+	b.ReportAllocs()
+	sent := int64(0)
+	for b.Loop() {
+		if sent++; sent%size != 0 {
+			continue
+		}
+		if stall := s.Deliver(batch); stall != nil {
+			<-stall
+		}
+	}
+	sent -= sent % size
+	for reply && answers.n.Load() < sent {
+		time.Sleep(10 * time.Microsecond)
+	}
+	b.ReportMetric(float64(sent)/b.Elapsed().Seconds(), "msgs/s")
+}

@@ -1,0 +1,231 @@
+package stream
+
+import (
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
+	"github.com/noetl/ehdb-gateway/storage"
+)
+
+// Deliver implements bus.Sink: the publish path. It takes the stream's lock once for the batch.
+func (s *Stream) Deliver(batch []bus.Delivery) <-chan struct{} {
+	s.mu.Lock()
+	set := s.settings.Load()
+	now := s.stamp()
+	for i := range batch {
+		s.accept(set, &batch[i].Msg, now)
+	}
+	s.trim(set, false)
+	ready := s.answers.ready(s.log.Visible())
+	stall := s.answers.stall()
+	s.mu.Unlock()
+	if ready {
+		s.kick()
+	}
+	if s.o.Stall != nil {
+		if full := s.o.Stall(); full != nil {
+			return full
+		}
+	}
+	return stall
+}
+
+// stamp returns the time of the next records: now, but never before the newest.
+func (s *Stream) stamp() int64 {
+	s.head.lastTime = max(s.head.lastTime, time.Now().UnixNano())
+	return s.head.lastTime
+}
+
+// accept takes one message: it is stored, or answered, or both.
+func (s *Stream) accept(set *settings, m *bus.Msg, now int64) {
+	in := &s.head.in
+	s.read(set, m, in)
+	if len(in.reply) > 0 && s.answers.full() {
+		s.metrics.unanswered.Add(1)
+		return
+	}
+	if s.head.closed {
+		s.refuse(set, in, refuse(server.NewJSStreamStoreFailedError(errStopped)))
+		return
+	}
+	if s.head.trimDue && (len(in.header) > 0 || set.cfg.Discard == server.DiscardNew) {
+		s.trim(set, false) // the checks are to see the stream as the message before left it
+	}
+	s.dedupe.expire(now)
+	v := set.admit(&s.head.position, s, in)
+	switch v.kind {
+	case verdictStore:
+		s.store(set, in, v.rollup, now)
+	case verdictSkip:
+		s.skip(set, in, v.rollup, now)
+	case verdictDuplicate:
+		s.metrics.duplicates.Add(1)
+		s.reply(set, in, answer{kind: answerDuplicate, wait: v.seq, seq: v.seq})
+	case verdictRefuse:
+		s.refuse(set, in, v)
+	}
+}
+
+// read fills in from m: the subject mapped, the header as it is stored and parsed.
+func (s *Stream) read(set *settings, m *bus.Msg, in *incoming) {
+	in.subject, in.reply, in.header, in.data = m.Target(), m.Reply, m.Header, m.Data
+	if set.transform != nil {
+		// A subject that the mapping does not apply to stays.
+		if to, err := set.transform.Match(string(in.subject)); err == nil {
+			in.subject = []byte(to)
+		}
+	}
+	if len(in.header) > 0 {
+		in.header = jsapi.StoredHeader(nil, in.header)
+		in.named.Parse(in.header)
+		s.head.parsed = true
+	} else if s.head.parsed {
+		in.named = jsapi.PublishHeaders{}
+		s.head.parsed = false
+	}
+}
+
+// store appends a message that was admitted.
+func (s *Stream) store(set *settings, in *incoming, rollup rollupKind, now int64) {
+	size := set.size(in)
+	if err := s.reserve(size); err != nil {
+		s.refuse(set, in, refuse(err))
+		return
+	}
+	ttl, v := set.fit(s, in)
+	if !v.accepted() {
+		s.release(size)
+		s.refuse(set, in, v)
+		return
+	}
+	ttl = s.atLeastMarkerTTL(set, in, ttl)
+	var before uint64
+	if set.republish != nil {
+		before = s.log.Key(in.subject).Last
+	}
+	if err := s.append(in, now); err != nil {
+		s.release(size)
+		s.refuseFailed(set, in, err)
+		return
+	}
+	seq := s.head.lastSeq
+	s.metrics.stored.Add(1)
+	s.remember(in, seq, now)
+	s.expireAt(set, in, seq, ttl, now)
+	s.trimSubject(set, in.subject)
+	s.head.trimDue = s.head.trimDue || set.evicts()
+	if rollup != rollupNone || (set.maxPer > 0 && set.maxBytes > 0) {
+		s.trim(set, false)
+	}
+	s.rollUp(rollup, in.subject, 1)
+	if set.republish != nil {
+		s.sendOn(set, in, seq, before, now)
+	}
+	s.reply(set, in, answer{kind: answerAck, wait: seq, seq: seq})
+}
+
+// skip gives a message that no consumer of an interest stream wants its sequence, and lets it go.
+func (s *Stream) skip(set *settings, in *incoming, rollup rollupKind, now int64) {
+	if err := s.append(in, now); err != nil {
+		s.refuseFailed(set, in, err)
+		return
+	}
+	seq := s.head.lastSeq
+	s.remove(seq)
+	s.metrics.skipped.Add(1)
+	s.remember(in, seq, now)
+	s.rollUp(rollup, in.subject, 0)
+	s.reply(set, in, answer{kind: answerAck, wait: seq, seq: seq})
+}
+
+// append gives in the next sequence and hands it to the log.
+func (s *Stream) append(in *incoming, now int64) error {
+	s.head.record = storage.Record{
+		Seq: s.head.lastSeq + 1, Time: now, Key: in.subject, Header: in.header, Data: in.data,
+	}
+	if err := s.log.Append(&s.head.record, nil); err != nil {
+		return err
+	}
+	s.head.lastSeq++
+	return nil
+}
+
+// remember makes in the last message, and its id a duplicate from now on.
+func (s *Stream) remember(in *incoming, seq uint64, now int64) {
+	id := in.named.MsgID
+	s.head.lastMsgID = append(s.head.lastMsgID[:0], id...)
+	if len(id) > 0 {
+		s.dedupe.remember(id, seq, now)
+		s.dedupeDue(now)
+	}
+}
+
+// reserve asks the account for room.
+func (s *Stream) reserve(size uint64) *server.ApiError {
+	if s.o.Reserve == nil {
+		return nil
+	}
+	err := s.o.Reserve(int64(size)) //nolint:gosec // a message
+	if err == nil {
+		s.head.reserved += size
+		return nil
+	}
+	var api *server.ApiError
+	if errors.As(err, &api) {
+		return api
+	}
+	return server.NewJSAccountResourcesExceededError()
+}
+
+// release gives room back to the account.
+func (s *Stream) release(size uint64) {
+	if s.o.Release == nil || size == 0 {
+		return
+	}
+	size = min(size, s.head.reserved)
+	s.head.reserved -= size
+	s.o.Release(int64(size)) //nolint:gosec // bytes on disk
+}
+
+// released gives back what deletions freed. It is called after every change of the log that removes.
+func (s *Stream) released() {
+	if s.o.Release == nil {
+		return
+	}
+	if now := s.log.State().Bytes; now < s.head.reserved {
+		s.release(s.head.reserved - now)
+	}
+}
+
+// reply queues an answer, if one is wanted.
+func (s *Stream) reply(set *settings, in *incoming, a answer) {
+	if len(in.reply) == 0 || set.cfg.NoAck {
+		return
+	}
+	s.answers.push(a, in.reply, nil, nil)
+}
+
+// refuse counts a refusal and queues its answer.
+func (s *Stream) refuse(set *settings, in *incoming, v verdict) {
+	s.metrics.refuse(v.err.ErrCode)
+	a := answer{kind: answerError, err: v.err}
+	if v.atHead {
+		a.wait = s.head.lastSeq
+	}
+	s.reply(set, in, a)
+}
+
+// refuseFailed answers a message that the log did not take.
+func (s *Stream) refuseFailed(set *settings, in *incoming, err error) {
+	if !errors.Is(err, storage.ErrFull) {
+		s.refuse(set, in, refuse(server.NewJSStreamStoreFailedError(err)))
+		return
+	}
+	busy := server.NewJSStreamTooManyRequestsError()
+	s.metrics.refuse(busy.ErrCode)
+	s.reply(set, in, answer{kind: answerBusy, err: busy})
+}

@@ -1,0 +1,173 @@
+package stream
+
+import (
+	"github.com/noetl/ehdb-gateway/storage"
+	"github.com/noetl/ehdb-gateway/subjects"
+)
+
+// duplicateOf implements facts.
+func (s *Stream) duplicateOf(id []byte) uint64 { return s.dedupe.find(id) }
+
+// key implements facts.
+func (s *Stream) key(subject []byte) storage.KeyState { return s.log.Key(subject) }
+
+// lastMatching implements facts.
+func (s *Stream) lastMatching(filter []byte) uint64 {
+	f, err := subjects.Compile(string(filter))
+	if err != nil {
+		return 0
+	}
+	last := uint64(0)
+	s.log.EachKey(f, func(key []byte, _ storage.KeyState) bool {
+		last = max(last, s.log.Key(key).Last)
+		return true
+	})
+	return last
+}
+
+// totals implements facts.
+func (s *Stream) totals() (messages, size uint64) {
+	st := s.log.State()
+	return st.Messages, st.Bytes
+}
+
+// sizeAt implements facts.
+func (s *Stream) sizeAt(seq uint64) uint64 {
+	r, err := s.log.Get(seq)
+	if err != nil {
+		return 0
+	}
+	return s.settings.Load().sizeOf(len(r.Key), len(r.Header), len(r.Data))
+}
+
+// trim removes what the limits no longer allow. all applies the limit for each subject to every subject, which is for
+// changes of the configuration: a publish does that for its own. Deletions that the log refuses (its queue is full) are
+// tried again with the next message.
+func (s *Stream) trim(set *settings, all bool) { //nolint:revive // two modes of one thing
+	s.retryOwed()
+	if all && set.maxPer > 0 {
+		s.trimSubjects(set)
+	}
+	if !set.evicts() || (!s.head.trimDue && !all) {
+		return
+	}
+	s.head.trimDue = false
+	st := s.log.State()
+	removed := false
+	if set.maxMsgs > 0 && st.Messages > set.maxMsgs {
+		if _, err := s.log.Purge(nil, 0, set.maxMsgs, nil); err != nil {
+			s.head.trimDue = true
+			return
+		}
+		removed = true
+	}
+	for set.maxBytes > 0 {
+		if st = s.log.State(); st.Bytes <= set.maxBytes || st.Messages == 0 {
+			break
+		}
+		if _, err := s.log.Purge(nil, st.FirstSeq+1, 0, nil); err != nil {
+			s.head.trimDue = true
+			break
+		}
+		removed = true
+	}
+	if removed {
+		s.released()
+	}
+}
+
+// trimSubject applies the limit for each subject to one.
+func (s *Stream) trimSubject(set *settings, subject []byte) {
+	if set.maxPer == 0 {
+		return
+	}
+	removed := false
+	for {
+		ks := s.log.Key(subject)
+		if ks.Count <= set.maxPer || !s.delete(ks.First) {
+			break
+		}
+		removed = true
+	}
+	if removed {
+		s.released()
+	}
+}
+
+// trimSubjects applies the limit for each subject to all.
+func (s *Stream) trimSubjects(set *settings) {
+	var over [][]byte
+	s.log.EachKey(nil, func(key []byte, ks storage.KeyState) bool {
+		if ks.Count > set.maxPer {
+			over = append(over, append([]byte(nil), key...))
+		}
+		return true
+	})
+	for _, subject := range over {
+		if _, err := s.log.Purge(exactly(subject), 0, set.maxPer, nil); err != nil {
+			break // the limit is applied again with the next message of the subject
+		}
+	}
+	if len(over) > 0 {
+		s.released()
+	}
+}
+
+// rollUp removes what came before the newest message: of its subject, or of the stream. The newest keep are kept.
+func (s *Stream) rollUp(kind rollupKind, subject []byte, keep uint64) {
+	var err error
+	switch kind {
+	case rollupNone:
+		return
+	case rollupSubject:
+		_, err = s.log.Purge(exactly(subject), 0, keep, nil)
+	case rollupAll:
+		_, err = s.log.Purge(nil, 0, keep, nil)
+	}
+	if err == nil {
+		s.released()
+	}
+}
+
+// exactly is the filter of one subject.
+type exactly []byte
+
+func (e exactly) Match(key []byte) bool { return string(key) == string(e) }
+func (e exactly) Prefix() []byte        { return e }
+func (e exactly) Literal() bool         { return true }
+
+// delete removes one message from the log and reports whether it was there.
+func (s *Stream) delete(seq uint64) bool {
+	s.head.one[0] = seq
+	n, err := s.log.Delete(s.head.one[:], false, nil)
+	return err == nil && n > 0
+}
+
+// remove deletes a message that has to go; if the log cannot take it now, it is tried again later.
+func (s *Stream) remove(seq uint64) {
+	s.head.one[0] = seq
+	if _, err := s.log.Delete(s.head.one[:], false, nil); err != nil {
+		if len(s.head.owed) < maxOwed {
+			s.head.owed = append(s.head.owed, seq)
+			s.upkeepSoon()
+		}
+		return
+	}
+	s.released()
+}
+
+// maxOwed bounds the deletions that wait for room in the log. What is beyond is found again by Reconcile.
+const maxOwed = 1 << 20
+
+// retryOwed deletes what the log could not take before.
+func (s *Stream) retryOwed() {
+	if len(s.head.owed) == 0 {
+		return
+	}
+	if _, err := s.log.Delete(s.head.owed, false, nil); err != nil {
+		s.upkeepSoon()
+		return
+	}
+	s.head.owed = nil
+	s.released()
+}

@@ -1,0 +1,208 @@
+package stream
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/storage"
+)
+
+// Observer is a consumer as its stream sees it: what interest and work-queue retention ask. Both methods are called
+// under the stream's lock: they must be quick, and must not call the stream.
+type Observer interface {
+	// Wants reports whether the consumer's filters match key.
+	Wants(key []byte) bool
+	// Done reports whether the consumer needs the message no more (acked, terminated, or before its start).
+	Done(seq uint64, key []byte) bool
+}
+
+// attachment is one attached consumer.
+type attachment struct {
+	observer Observer
+	wake     func(visible uint64)
+}
+
+// Attach registers a consumer and returns what removes it again. wake is called (on the ack loop, quick, not blocking) when
+// new messages are visible; it may be nil. On interest streams detaching deletes the messages that nobody else needs, so
+// it is for a consumer that was deleted: when the whole stream ends, stop it first, after which detach deletes nothing.
+func (s *Stream) Attach(o Observer, wake func(visible uint64)) (detach func()) {
+	a := &attachment{observer: o, wake: wake}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setViewers(func(old []*attachment) []*attachment { return append(old, a) })
+	return sync.OnceFunc(func() { s.detach(a) })
+}
+
+func (s *Stream) detach(a *attachment) {
+	s.mu.Lock()
+	s.setViewers(func(old []*attachment) []*attachment {
+		for i := range old {
+			if old[i] == a {
+				return append(old[:i], old[i+1:]...)
+			}
+		}
+		return old
+	})
+	interest := s.settings.Load().cfg.Retention == server.InterestPolicy
+	if interest && !s.head.closed && len(*s.viewers.Load()) == 0 {
+		if _, err := s.log.Purge(nil, 0, 0, nil); err == nil {
+			s.released()
+			interest = false
+		}
+	}
+	closed := s.head.closed
+	s.mu.Unlock()
+	if interest && !closed {
+		s.sweep(unwanted)
+	}
+}
+
+// setViewers replaces the list of consumers by what change makes of a copy. The stream's lock is held.
+func (s *Stream) setViewers(change func([]*attachment) []*attachment) {
+	list := change(append([]*attachment(nil), *s.viewers.Load()...))
+	s.viewers.Store(&list)
+}
+
+// wanted implements facts.
+func (s *Stream) wanted(subject []byte) bool {
+	for _, v := range *s.viewers.Load() {
+		if v.observer.Wants(subject) {
+			return true
+		}
+	}
+	return false
+}
+
+// Acked tells that the observer is done with seq. On interest and work-queue streams the message is deleted once nobody
+// needs it.
+func (s *Stream) Acked(o Observer, seq uint64) {
+	retention := s.settings.Load().cfg.Retention
+	if retention == server.LimitsPolicy {
+		return
+	}
+	var key []byte
+	// The filters of a work queue's consumers do not overlap, and a single consumer decides alone: no need to look.
+	alone := retention == server.WorkQueuePolicy || len(*s.viewers.Load()) <= 1
+	if !alone {
+		r, err := s.log.Get(seq)
+		if err != nil {
+			return // it is gone
+		}
+		key = r.Key
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.head.closed || seq > s.head.lastSeq {
+		return
+	}
+	if !alone && s.neededBy(o, seq, key) {
+		return
+	}
+	s.remove(seq)
+}
+
+// neededBy reports whether a consumer other than o still needs the message.
+func (s *Stream) neededBy(o Observer, seq uint64, key []byte) bool {
+	for _, v := range *s.viewers.Load() {
+		if v.observer != o && v.observer.Wants(key) && !v.observer.Done(seq, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// Reconcile deletes the messages of an interest or work-queue stream that all who want them have acknowledged. It is for
+// the start, once the recovered consumers are attached: a crash may have come between an ack and the deletion it caused.
+// It reads the messages up to the last that any consumer was given, if the observers tell (see Delivered).
+func (s *Stream) Reconcile() {
+	if s.settings.Load().cfg.Retention != server.LimitsPolicy {
+		s.sweep(acknowledged)
+	}
+}
+
+// Delivered may be implemented by an [Observer]: it returns the highest stream sequence the consumer was ever given.
+type Delivered interface{ Delivered() uint64 }
+
+// judgement reports whether a message may go, seen by the consumers: how many want it, how many of those need it.
+type judgement func(wanting, needing int) bool
+
+// unwanted is interest retention's: nobody needs it.
+func unwanted(_, needing int) bool { return needing == 0 }
+
+// acknowledged is for recovery: somebody wanted it and has had it.
+func acknowledged(wanting, needing int) bool { return wanting > 0 && needing == 0 }
+
+// sweepBatch is the number of messages looked at under one hold of the stream's lock.
+const sweepBatch = 256
+
+// sweep deletes the messages that may go.
+func (s *Stream) sweep(mayGo judgement) {
+	last := s.sweepEnd(mayGo)
+	records := make([]storage.Record, 0, sweepBatch)
+	for seq := uint64(0); seq <= last; {
+		records = records[:0]
+		for len(records) < sweepBatch {
+			r, err := s.log.Next(seq, nil)
+			if err != nil || r.Seq > last {
+				if err != nil && !errors.Is(err, storage.ErrEOF) {
+					return // the log has told its owner of the damage
+				}
+				last = 0
+				break
+			}
+			records = append(records, r)
+			seq = r.Seq + 1
+		}
+		if !s.sweepSome(records, mayGo) {
+			return
+		}
+		if last == 0 {
+			return
+		}
+	}
+}
+
+// sweepEnd returns the sequence after which nothing can go.
+func (s *Stream) sweepEnd(mayGo judgement) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !mayGo(0, 0) { // only what was delivered can be acknowledged
+		last := uint64(0)
+		for _, v := range *s.viewers.Load() {
+			d, ok := v.observer.(Delivered)
+			if !ok {
+				return s.head.lastSeq
+			}
+			last = max(last, d.Delivered())
+		}
+		return last
+	}
+	return s.head.lastSeq
+}
+
+// sweepSome deletes what may go of records, and reports whether the stream is still open.
+func (s *Stream) sweepSome(records []storage.Record, mayGo judgement) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.head.closed {
+		return false
+	}
+	for i := range records {
+		wanting, needing := 0, 0
+		for _, v := range *s.viewers.Load() {
+			if !v.observer.Wants(records[i].Key) {
+				continue
+			}
+			wanting++
+			if !v.observer.Done(records[i].Seq, records[i].Key) {
+				needing++
+			}
+		}
+		if mayGo(wanting, needing) {
+			s.remove(records[i].Seq)
+		}
+	}
+	return true
+}
