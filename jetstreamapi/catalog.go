@@ -1,0 +1,204 @@
+package jetstreamapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/storage"
+)
+
+// catalog is the durable list of streams and consumers of all accounts: a state log whose entries are JSON, the changes
+// since the last checkpoint and the checkpoint itself.
+type catalog struct {
+	mu   sync.Mutex
+	log  *storage.StateLog
+	live map[catalogKey]*catalogStream
+	size int // assets in live
+}
+
+type catalogKey struct{ account, stream string }
+
+// catalogStream is a stream's record and those of its consumers, as they are written.
+type catalogStream struct {
+	record    json.RawMessage // nil: only consumers are known, which means the log is damaged
+	consumers map[string]json.RawMessage
+}
+
+// catalogRecord is one entry: an asset as it is from now on, or its removal.
+type catalogRecord struct {
+	Version  int                    `json:"v"`
+	Account  string                 `json:"account"`
+	Stream   string                 `json:"stream"`
+	Consumer string                 `json:"consumer,omitempty"`
+	Removed  bool                   `json:"removed,omitempty"`
+	LogID    storage.LogID          `json:"log,omitempty"`
+	Shards   []storage.ShardID      `json:"shards,omitempty"`
+	Created  time.Time              `json:"created,omitzero"`
+	Config   *server.StreamConfig   `json:"config,omitempty"`
+	Settings *server.ConsumerConfig `json:"consumer_config,omitempty"`
+}
+
+// catalogCheckpoint is the whole catalog: streams before their consumers.
+type catalogCheckpoint struct {
+	Version   int               `json:"v"`
+	Streams   []json.RawMessage `json:"streams"`
+	Consumers []json.RawMessage `json:"consumers"`
+}
+
+const catalogVersion = 1
+
+// minCheckpointChanges keeps a small catalog from being rewritten all the time.
+const minCheckpointChanges = 256
+
+// openCatalog reads the catalog of a store.
+func openCatalog(log *storage.StateLog) (*catalog, error) {
+	c := &catalog{log: log, live: make(map[catalogKey]*catalogStream)}
+	if err := log.Load(c.load); err != nil {
+		return nil, fmt.Errorf("catalog: %w", err)
+	}
+	return c, nil
+}
+
+func (c *catalog) load(entry []byte, checkpoint bool) error {
+	if !checkpoint {
+		return c.apply(entry)
+	}
+	var cp catalogCheckpoint
+	if err := json.Unmarshal(entry, &cp); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	if cp.Version > catalogVersion {
+		return fmt.Errorf("checkpoint has version %d, this build reads up to %d", cp.Version, catalogVersion)
+	}
+	clear(c.live)
+	c.size = 0
+	for _, list := range [][]json.RawMessage{cp.Streams, cp.Consumers} {
+		for _, entry := range list {
+			if err := c.apply(entry); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *catalog) apply(entry []byte) error {
+	var r catalogRecord
+	if err := json.Unmarshal(entry, &r); err != nil {
+		return fmt.Errorf("entry: %w", err)
+	}
+	if r.Version > catalogVersion {
+		return fmt.Errorf("entry has version %d, this build reads up to %d", r.Version, catalogVersion)
+	}
+	c.set(&r, append([]byte(nil), entry...))
+	return nil
+}
+
+// set puts the record in the live set. Removing a stream removes its consumers.
+func (c *catalog) set(r *catalogRecord, encoded []byte) {
+	key := catalogKey{r.Account, r.Stream}
+	s := c.live[key]
+	if s != nil {
+		c.size -= s.size()
+	}
+	switch {
+	case r.Removed && r.Consumer == "":
+		delete(c.live, key)
+		return
+	case s == nil:
+		s = &catalogStream{consumers: make(map[string]json.RawMessage)}
+		c.live[key] = s
+	}
+	switch {
+	case r.Consumer == "":
+		s.record = encoded
+	case r.Removed:
+		delete(s.consumers, r.Consumer)
+	default:
+		s.consumers[r.Consumer] = encoded
+	}
+	c.size += s.size()
+}
+
+func (s *catalogStream) size() int { return 1 + len(s.consumers) }
+
+// put appends a record; done is called once it is durable. The record takes effect in the log's order: whatever is
+// appended later to any log of the store is durable later.
+func (c *catalog) put(r catalogRecord, done storage.Done) error {
+	r.Version = catalogVersion
+	encoded, err := json.Marshal(&r)
+	if err != nil {
+		return fmt.Errorf("catalog: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.log.Append(encoded, done); err != nil {
+		return fmt.Errorf("catalog: %w", err)
+	}
+	c.set(&r, encoded)
+	c.checkpointIfDue()
+	return nil
+}
+
+// checkpointIfDue rewrites the catalog once most of its log is history. If that fails now, it is due again at the next
+// change. mu is held.
+func (c *catalog) checkpointIfDue() {
+	n, _ := c.log.Changes()
+	if n < minCheckpointChanges || n < 2*c.size {
+		return
+	}
+	cp := catalogCheckpoint{Version: catalogVersion}
+	for _, s := range c.live {
+		if s.record != nil {
+			cp.Streams = append(cp.Streams, s.record)
+		}
+		for _, encoded := range s.consumers {
+			cp.Consumers = append(cp.Consumers, encoded)
+		}
+	}
+	if b, err := json.Marshal(&cp); err == nil {
+		_ = c.log.Checkpoint(b, nil)
+	}
+}
+
+// records returns every asset.
+func (c *catalog) records() (streams, consumers []catalogRecord, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	add := func(to *[]catalogRecord, encoded []byte) {
+		var r catalogRecord
+		if e := json.Unmarshal(encoded, &r); e != nil {
+			err = fmt.Errorf("catalog: %w", e)
+			return
+		}
+		*to = append(*to, r)
+	}
+	for _, s := range c.live {
+		if s.record != nil {
+			add(&streams, s.record)
+		}
+		for _, encoded := range s.consumers {
+			add(&consumers, encoded)
+		}
+	}
+	return streams, consumers, err
+}
+
+// record is the stream's entry in the catalog, with cfg.
+func (e *streamEntry) record(cfg *server.StreamConfig) catalogRecord {
+	return catalogRecord{
+		Account: e.acc.name, Stream: e.name, LogID: e.logID, Shards: e.shards, Created: e.created, Config: cfg,
+	}
+}
+
+// record is the consumer's entry in the catalog, with cfg.
+func (c *consumerEntry) record(cfg *server.ConsumerConfig) catalogRecord {
+	e := c.stream
+	return catalogRecord{
+		Account: e.acc.name, Stream: e.name, Consumer: c.name, LogID: c.logID, Created: c.created, Settings: cfg,
+	}
+}

@@ -1,0 +1,200 @@
+package jetstreamapi
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/consumer"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
+	"github.com/noetl/ehdb-gateway/storage"
+)
+
+// consumerEntry is one incarnation of a consumer: what the catalog says about it, and the running consumer. It is the
+// bus.Sink of the consumer's own subjects.
+type consumerEntry struct {
+	stream  *streamEntry
+	name    string
+	created time.Time
+	logID   storage.LogID
+	memory  bool // its state is kept in RAM only: gone after a restart
+	cfg     atomic.Pointer[server.ConsumerConfig]
+
+	offline error // why it does not serve; nil while it does. Set before the entry is published
+
+	consumer *consumer.Consumer
+	session  bus.Session
+	detach   func()
+	gone     atomic.Bool // deleted, or being so
+}
+
+// config returns the configuration; it must not be changed.
+func (c *consumerEntry) config() *server.ConsumerConfig { return c.cfg.Load() }
+
+// store is the store the consumer's state is in, nil while there is none.
+func (c *consumerEntry) store() *storage.Store {
+	if c.memory {
+		return c.stream.acc.svc.mem
+	}
+	return c.stream.acc.svc.fileStore()
+}
+
+// start makes the running consumer over its state and opens it to clients.
+func (c *consumerEntry) start(state *storage.StateLog) error {
+	e := c.stream
+	a := e.acc
+	cfg := server.ConsumerConfig{}
+	if !copyJSON(c.config(), &cfg) {
+		cfg = *c.config()
+	}
+	var self atomic.Pointer[consumer.Consumer] // acks may come before New has returned
+	o, err := consumer.New(consumer.Options{
+		Account: a.name,
+		Name:    c.name,
+		Config:  cfg,
+		Created: c.created,
+		Stream:  e.stream,
+		State:   state,
+		Bus:     a.svc.opts.Bus,
+		Sched:   a.svc.sched,
+		Acked: func(seq uint64) {
+			if o := self.Load(); o != nil {
+				e.stream.Acked(o, seq)
+			}
+		},
+		Inactive: c.inactive,
+		Advisory: a.advise,
+	})
+	if err != nil {
+		return fmt.Errorf("consumer %s of stream %s: %w", c.name, e.name, err)
+	}
+	self.Store(o)
+	c.consumer = o
+	c.detach = e.stream.Attach(o, o.Wake)
+	if err := c.open(); err != nil {
+		c.stop(statusShutdown, jsapi.StatusShutdown)
+		return fmt.Errorf("consumer %s of stream %s: %w", c.name, e.name, err)
+	}
+	return nil
+}
+
+const (
+	statusShutdown = 409
+	statusDeleted  = 409
+)
+
+// The sids of a consumer's subscriptions start with what they are for.
+const (
+	sidNext  = "n"
+	sidAck   = "a"
+	sidFlow  = "f"
+	sidReset = "r"
+)
+
+// open subscribes to the consumer's subjects.
+func (c *consumerEntry) open() error {
+	a, stream := c.stream.acc, c.stream.name
+	s, err := a.svc.opts.Bus.Open(bus.KindService, bus.Identity{Account: a.name}, c)
+	if err != nil {
+		return err
+	}
+	c.session = s
+	domain := a.svc.opts.Domain
+	if err := subscribeBoth(s, sidNext, jsapi.NextSubject(stream, c.name), "", domain); err != nil {
+		return err
+	}
+	if err := subscribeBoth(s, sidReset, jsapi.ResetSubject(stream, c.name), "", domain); err != nil {
+		return err
+	}
+	cfg := c.config()
+	if cfg.AckPolicy != server.AckNone && cfg.AckPolicy != server.AckFlowControl {
+		if err := subscribeAll(s, sidAck, jsapi.AckFilters(stream, c.name)); err != nil {
+			return err
+		}
+	}
+	if cfg.FlowControl {
+		return subscribeAll(s, sidFlow, jsapi.FlowFilters(stream, c.name))
+	}
+	return nil
+}
+
+func subscribeAll(s bus.Session, sid string, filters [2]string) error {
+	for i, f := range filters {
+		if _, err := s.Subscribe(fmt.Sprint(sid, i), f, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stop ends the running consumer; waiting pull requests are answered with the status. Its state stays.
+func (c *consumerEntry) stop(code int, status string) {
+	if c.session != nil {
+		c.session.Close()
+	}
+	if c.consumer == nil {
+		return
+	}
+	c.consumer.Stop(code, status)
+	if c.detach != nil {
+		c.detach()
+	}
+}
+
+// Deliver implements bus.Sink: it hands pull requests and acks to the consumer's mailbox. No lookup, no allocation.
+func (c *consumerEntry) Deliver(batch []bus.Delivery) <-chan struct{} {
+	var stall <-chan struct{}
+	for i := range batch {
+		if ch := c.deliver(&batch[i]); ch != nil {
+			stall = ch
+		}
+	}
+	return stall
+}
+
+func (c *consumerEntry) deliver(d *bus.Delivery) <-chan struct{} {
+	switch d.Sub.SID[0] {
+	case sidAck[0]:
+		a, ok := jsapi.ParseAckSubject(d.Msg.Subject)
+		if !ok {
+			return nil // not an ack subject of ours: nobody waits for an answer it could be given
+		}
+		id := consumer.AckID{
+			Delivered: a.Delivered, StreamSeq: a.StreamSeq, ConsumerSeq: a.ConsumerSeq, Time: a.Time, Pending: a.Pending,
+		}
+		return c.consumer.Ack(id, d.Msg.Data, d.Msg.Reply)
+	case sidNext[0]:
+		return c.consumer.Pull(d.Msg.Reply, d.Msg.Header, d.Msg.Data)
+	case sidFlow[0]:
+		if _, _, token, ok := jsapi.ParseFlowControlSubject(d.Msg.Subject); ok {
+			c.consumer.FlowControlAnswer(token, d.Msg.Header)
+		}
+	case sidReset[0]:
+		a := c.stream.acc
+		a.enqueue(a.writes, a.newRequest(&d.Msg), serveConsumerReset)
+	}
+	return nil
+}
+
+// inactive deletes the consumer because nobody used it for its inactive threshold.
+func (c *consumerEntry) inactive() {
+	a := c.stream.acc
+	a.writes.pushAlways(func(*publisher) {
+		if err := a.deleteConsumer(c, nil); err != nil {
+			a.svc.log.Warn("an inactive consumer could not be deleted",
+				"account", a.name, "stream", c.stream.name, "consumer", c.name, "error", err)
+		}
+	})
+}
+
+// info returns the consumer as the API shows it, without the server's version metadata.
+func (c *consumerEntry) info() *server.ConsumerInfo {
+	info := *c.consumer.Info()
+	cfg := *c.config()
+	info.Config = &cfg
+	info.TimeStamp = time.Now().UTC()
+	return &info
+}

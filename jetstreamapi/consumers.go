@@ -1,0 +1,304 @@
+package jetstreamapi
+
+import (
+	"errors"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nuid"
+
+	"github.com/noetl/ehdb-gateway/jetstreamapi/consumer"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
+	"github.com/noetl/ehdb-gateway/storage"
+	"github.com/noetl/ehdb-gateway/subjects"
+)
+
+// createConsumer makes or updates a consumer. done is called once it is durable, or with the error that kept it from
+// being; the API error is for a request that is refused, done is not called then. change is held.
+func (a *account) createConsumer(
+	e *streamEntry, req *jsapi.ConsumerCreateRequest, done func(*consumerEntry, error),
+) *jsapi.Error {
+	cfg := &req.Config
+	a.mu.RLock()
+	old := e.consumers[cfg.Name]
+	a.mu.RUnlock()
+	if old != nil && cfg.Name != "" {
+		if old.offline != nil {
+			return server.NewJSConsumerOfflineReasonError(old.offline)
+		}
+		cfg.PauseUntil = old.config().PauseUntil // pausing has a call of its own
+	}
+	setConsumerLevel(cfg)
+	if apiErr := consumer.Complete(cfg, e.config(), a.consumerLimits(), req.Pedantic); apiErr != nil {
+		return apiErr
+	}
+	if old == nil && cfg.Durable != "" {
+		a.mu.RLock()
+		old = e.consumers[cfg.Durable]
+		a.mu.RUnlock()
+	}
+	if old != nil {
+		return a.changeConsumer(old, cfg, req.Action, done)
+	}
+	if req.Action == server.ActionUpdate {
+		return server.NewJSConsumerDoesNotExistError()
+	}
+	if apiErr := a.checkNewConsumer(e, cfg); apiErr != nil {
+		return apiErr
+	}
+	if err := a.makeConsumer(e, cfg, done); err != nil {
+		done(nil, err)
+	}
+	return nil
+}
+
+func (a *account) consumerLimits() consumer.Limits {
+	srv, lim := &a.svc.opts.Limits, a.limits.Load()
+	l := consumer.Limits{MaxAckPending: srv.MaxAckPending, MaxRequestBatch: srv.MaxRequestBatch}
+	if lim.MaxAckPending > 0 && (l.MaxAckPending <= 0 || lim.MaxAckPending < l.MaxAckPending) {
+		l.MaxAckPending = lim.MaxAckPending
+	}
+	return l
+}
+
+// changeConsumer serves a create of a consumer that exists.
+func (a *account) changeConsumer(
+	c *consumerEntry, cfg *server.ConsumerConfig, action server.ConsumerAction, done func(*consumerEntry, error),
+) *jsapi.Error {
+	old := c.config()
+	if action == server.ActionCreate {
+		same := *cfg
+		same.Metadata = likeBefore(cfg.Metadata, old.Metadata)
+		if !sameJSON(&same, old) {
+			return server.NewJSConsumerAlreadyExistsError()
+		}
+	}
+	if c.stream.config().Retention == server.WorkQueuePolicy && !c.stream.filtersFree(c.name, filtersOf(cfg)) {
+		return server.NewJSConsumerWQConsumerNotUniqueError()
+	}
+	if sameJSON(cfg, old) {
+		a.whenDurable(c, done)
+		return nil
+	}
+	if apiErr := consumer.CheckUpdate(old, cfg); apiErr != nil {
+		return apiErr
+	}
+	if err := a.updateConsumer(c, cfg, func(err error) { done(c, err) }); err != nil {
+		done(c, err)
+	}
+	return nil
+}
+
+// whenDurable calls done once what made the consumer what it is, is durable.
+func (a *account) whenDurable(c *consumerEntry, done func(*consumerEntry, error)) {
+	if c.memory {
+		done(c, nil)
+		return
+	}
+	if err := a.record(false, c.record(c.config()), func(err error) { done(c, err) }); err != nil {
+		done(c, err)
+	}
+}
+
+// updateConsumer changes the running consumer and the catalog; done is called once that is durable. change is held.
+func (a *account) updateConsumer(c *consumerEntry, cfg *server.ConsumerConfig, done storage.Done) error {
+	if err := c.consumer.Update(*cfg); err != nil {
+		return err
+	}
+	if err := a.record(c.memory, c.record(cfg), done); err != nil {
+		return errors.Join(err, c.consumer.Update(*c.config()))
+	}
+	c.cfg.Store(cfg)
+	return nil
+}
+
+// checkNewConsumer checks a new consumer's name and what its stream and account allow.
+func (a *account) checkNewConsumer(e *streamEntry, cfg *server.ConsumerConfig) *jsapi.Error {
+	internal := cfg.Direct || cfg.Sourcing
+	if n := a.maxConsumers(e); n > 0 && !internal && e.numLimited() >= n {
+		return server.NewJSMaximumConsumersLimitError()
+	}
+	if e.config().Retention == server.WorkQueuePolicy && !internal {
+		if apiErr := e.checkWorkQueue(cfg); apiErr != nil {
+			return apiErr
+		}
+	}
+	if cfg.Name != "" && !jsapi.ValidAssetName(cfg.Name) {
+		return server.NewJSConsumerBadDurableNameError()
+	}
+	return nil
+}
+
+// maxConsumers is how many consumers the stream may have; 0: any number.
+func (a *account) maxConsumers(e *streamEntry) int {
+	lim := a.limits.Load().MaxConsumers
+	n := e.config().MaxConsumers
+	if n <= 0 || (lim > 0 && lim < n) {
+		n = lim
+	}
+	if n <= 0 {
+		n = a.svc.opts.Limits.DefaultMaxConsumers
+	}
+	return max(n, 0)
+}
+
+// checkWorkQueue checks that a new consumer can be one of a work queue: every message goes to exactly one of them.
+func (e *streamEntry) checkWorkQueue(cfg *server.ConsumerConfig) *jsapi.Error {
+	if cfg.AckPolicy != server.AckExplicit && cfg.AckPolicy != server.AckFlowControl {
+		return server.NewJSConsumerWQRequiresExplicitAckError()
+	}
+	if cfg.DeliverPolicy != server.DeliverAll {
+		return server.NewJSConsumerWQConsumerNotDeliverAllError()
+	}
+	if e.numLimited() == 0 {
+		return nil
+	}
+	filters := filtersOf(cfg)
+	if len(filters) == 0 {
+		return server.NewJSConsumerWQMultipleUnfilteredError()
+	}
+	if !e.filtersFree(cfg.Name, filters) {
+		return server.NewJSConsumerWQConsumerNotUniqueError()
+	}
+	return nil
+}
+
+// filtersFree reports whether no consumer but the one called name has a filter that overlaps one of filters.
+func (e *streamEntry) filtersFree(name string, filters []string) bool {
+	e.acc.mu.RLock()
+	defer e.acc.mu.RUnlock()
+	for _, c := range e.consumers {
+		cfg := c.config()
+		if c.name == name || cfg.Direct || cfg.Sourcing {
+			continue
+		}
+		if overlapsAnyPair(filtersOf(cfg), filters) {
+			return false
+		}
+	}
+	return true
+}
+
+// overlapsAnyPair reports whether a filter of theirs overlaps one of ours; none of theirs means all subjects.
+func overlapsAnyPair(theirs, ours []string) bool {
+	for _, o := range ours {
+		if len(theirs) == 0 {
+			return true
+		}
+		for _, t := range theirs {
+			if subjects.Overlap(o, t) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func filtersOf(cfg *server.ConsumerConfig) []string {
+	if cfg.FilterSubject != "" {
+		return []string{cfg.FilterSubject}
+	}
+	return cfg.FilterSubjects
+}
+
+// makeConsumer makes the state log, writes the catalog and starts the consumer, in this order. change is held.
+func (a *account) makeConsumer(e *streamEntry, cfg *server.ConsumerConfig, done func(*consumerEntry, error)) error {
+	switch {
+	case cfg.Durable != "":
+		cfg.Name = cfg.Durable
+	case cfg.Name == "":
+		cfg.Name = a.newConsumerName(e)
+	}
+	c := &consumerEntry{
+		stream: e, name: cfg.Name, created: time.Now().UTC(),
+		memory: e.memory || cfg.MemoryStorage || cfg.Direct,
+	}
+	c.cfg.Store(cfg)
+	st := c.store()
+	if st == nil {
+		return storage.ErrStopped
+	}
+	state, err := st.CreateStateLog(c.home(st), a.name+"/"+e.name+"/"+c.name, c.memory)
+	if err != nil {
+		return err
+	}
+	c.logID = state.ID()
+	durable, started := whenBoth(func(err error) { done(c, err) })
+	if err := a.record(c.memory, c.record(cfg), durable); err != nil {
+		return errors.Join(err, c.dropState())
+	}
+	if err := c.start(state); err != nil {
+		gone := catalogRecord{Account: a.name, Stream: e.name, Consumer: c.name, Removed: true}
+		started(errors.Join(err, a.record(c.memory, gone, nil), c.dropState()))
+		return nil
+	}
+	a.addConsumer(c)
+	a.adviseConsumer(e.name, c.name, server.CreateEvent)
+	started(nil)
+	return nil
+}
+
+// home is the shard of the consumer's state: its stream's home.
+func (c *consumerEntry) home(st *storage.Store) storage.ShardID {
+	if s := c.stream.shards; len(s) > 0 && c.memory == c.stream.memory {
+		return s[0]
+	}
+	return storage.ShardID(hashShard(c.stream.acc.name, c.stream.name, st.Shards()))
+}
+
+// dropState removes the consumer's state for good.
+func (c *consumerEntry) dropState() error {
+	st := c.store()
+	if st == nil {
+		return storage.ErrStopped
+	}
+	return st.DropLog(c.logID, nil)
+}
+
+// newConsumerName makes a name of eight letters and digits that no consumer of the stream has.
+func (a *account) newConsumerName(e *streamEntry) string {
+	const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for {
+		var name [8]byte
+		h := xxhash.Sum64String(nuid.Next())
+		for i := range name {
+			name[i] = alphabet[h%uint64(len(alphabet))]
+			h /= uint64(len(alphabet))
+		}
+		if _, taken := e.consumers[string(name[:])]; !taken {
+			return string(name[:])
+		}
+	}
+}
+
+// deleteConsumer removes a consumer that may be gone already; done is called once that is durable.
+func (a *account) deleteConsumer(c *consumerEntry, done storage.Done) error {
+	a.change.Lock()
+	defer a.change.Unlock()
+	a.mu.RLock()
+	current := a.streams[c.stream.name]
+	live := current == c.stream && current.consumers[c.name] == c
+	a.mu.RUnlock()
+	if !live || c.gone.Swap(true) {
+		if done != nil {
+			done(nil)
+		}
+		return nil
+	}
+	gone := catalogRecord{Account: a.name, Stream: c.stream.name, Consumer: c.name, Removed: true}
+	if err := a.record(c.memory, gone, done); err != nil {
+		c.gone.Store(false)
+		return err
+	}
+	c.stop(statusDeleted, jsapi.StatusConsumerDeleted)
+	a.removeConsumer(c)
+	if err := c.dropState(); err != nil {
+		a.svc.log.Warn("the state of a deleted consumer stays for now",
+			"account", a.name, "stream", c.stream.name, "consumer", c.name, "error", err)
+	}
+	a.adviseConsumer(c.stream.name, c.name, server.DeleteEvent)
+	return nil
+}

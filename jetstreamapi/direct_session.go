@@ -1,0 +1,78 @@
+package jetstreamapi
+
+import (
+	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// directSink takes the direct gets of one stream.
+type directSink struct{ entry *streamEntry }
+
+// The sids of a stream's direct gets: its own, and those of the stream it mirrors.
+const (
+	sidDirectBody    = "b"
+	sidDirectSubject = "s"
+	sidMirrorBody    = "mb"
+	sidMirrorSubject = "ms"
+)
+
+// Deliver implements bus.Sink.
+func (d directSink) Deliver(batch []bus.Delivery) <-chan struct{} {
+	e := d.entry
+	a := e.acc
+	for i := range batch {
+		if len(batch[i].Msg.Reply) == 0 {
+			continue // nobody to answer
+		}
+		r := a.newRequest(&batch[i].Msg)
+		a.enqueue(a.reads, r, func(r *request, out *publisher) { serveDirectGet(e, r, out) })
+	}
+	return nil
+}
+
+// openDirect subscribes to direct gets, where the configuration allows them.
+func (e *streamEntry) openDirect() error {
+	cfg := e.config()
+	if !cfg.AllowDirect && !cfg.MirrorDirect {
+		return nil
+	}
+	s, err := e.acc.svc.opts.Bus.Open(bus.KindService, bus.Identity{Account: e.acc.name}, directSink{e})
+	if err != nil {
+		return err
+	}
+	e.direct = s
+	if cfg.AllowDirect {
+		if err := e.subscribeDirect(e.name, sidDirectBody, sidDirectSubject); err != nil {
+			return err
+		}
+	}
+	if cfg.MirrorDirect && cfg.Mirror != nil {
+		return e.subscribeDirect(cfg.Mirror.Name, sidMirrorBody, sidMirrorSubject)
+	}
+	return nil
+}
+
+func (e *streamEntry) subscribeDirect(name, bodySID, subjectSID string) error {
+	domain := e.acc.svc.opts.Domain
+	if err := subscribeBoth(e.direct, bodySID, jsapi.DirectGetSubject(name), jsapi.DirectQueue, domain); err != nil {
+		return err
+	}
+	return subscribeBoth(e.direct, subjectSID, jsapi.DirectLastFilter(name), jsapi.DirectQueue, domain)
+}
+
+// updateDirect follows a change of the configuration.
+func (e *streamEntry) updateDirect(old *server.StreamConfig) error {
+	cfg := e.config()
+	if cfg.AllowDirect == old.AllowDirect && cfg.MirrorDirect == old.MirrorDirect {
+		return nil
+	}
+	was := e.direct
+	e.direct = nil
+	err := e.openDirect()
+	if was != nil {
+		was.Close()
+	}
+	return err
+}

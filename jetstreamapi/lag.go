@@ -1,0 +1,64 @@
+package jetstreamapi
+
+import "slices"
+
+// Lag is how far one durable consumer is behind its stream.
+type Lag struct {
+	Account, Stream, Consumer string
+	Filters                   []string // empty: all subjects of the stream
+	Pending                   uint64   // messages not delivered yet
+	AckPending                int      // delivered and not acknowledged
+	Shard                     uint32   // where the stream is at home
+}
+
+// Lags returns the lag of every durable consumer, by account, stream and name.
+func (s *Service) Lags() []Lag {
+	var out []Lag
+	for _, a := range s.sortedAccounts() {
+		for _, e := range a.sortedStreams("") {
+			if e.offline != nil {
+				continue
+			}
+			for _, c := range a.sortedConsumers(e) {
+				if cfg := c.config(); cfg.Durable != "" && c.offline == nil {
+					out = append(out, c.lag())
+				}
+			}
+		}
+	}
+	return out
+}
+
+func (c *consumerEntry) lag() Lag {
+	info := c.consumer.Info()
+	l := Lag{
+		Account: c.stream.acc.name, Stream: c.stream.name, Consumer: c.name,
+		Filters: slices.Clone(filtersOf(c.config())),
+		Pending: info.NumPending, AckPending: info.NumAckPending,
+	}
+	if len(c.stream.shards) > 0 {
+		l.Shard = uint32(c.stream.shards[0])
+	}
+	return l
+}
+
+// Counters are counts of the service since it was started.
+type Counters struct {
+	APIRequests, APIErrors uint64
+	Reopens                uint64 // times the data directory was opened again after a failure
+	Dropped                uint64 // advisories and refusals that found their queue full
+	QueuedRequests         int
+}
+
+// Counters returns the counters.
+func (s *Service) Counters() Counters {
+	c := Counters{APIRequests: s.apiTotal.Load(), APIErrors: s.apiErrors.Load()}
+	s.files.mu.RLock()
+	c.Reopens = s.files.reopens
+	s.files.mu.RUnlock()
+	for _, a := range s.sortedAccounts() {
+		c.Dropped += a.dropped.Load()
+		c.QueuedRequests += a.writes.len() + a.reads.len()
+	}
+	return c
+}

@@ -1,0 +1,131 @@
+package jetstreamapi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/noetl/ehdb-gateway/jetstreamapi/consumer"
+	"github.com/noetl/ehdb-gateway/storage"
+)
+
+// Service is JetStream for all accounts.
+type Service struct {
+	opts Options
+	log  *slog.Logger
+
+	mem   *storage.Store // streams and consumers kept in memory
+	sched *consumer.Scheduler
+	files files
+
+	mu       sync.RWMutex
+	accounts map[string]*account
+
+	used      usage
+	apiTotal  atomic.Uint64
+	apiErrors atomic.Uint64
+	started   time.Time
+
+	stopping context.Context // ends when Stop is called
+	stop     context.CancelFunc
+	loops    sync.WaitGroup
+}
+
+// New makes a service; nothing happens before Start.
+func New(o Options) *Service {
+	o.setDefaults()
+	s := &Service{opts: o, log: o.Logger, accounts: make(map[string]*account, len(o.Accounts))}
+	s.files.failed = make(chan error, 1)
+	for name, limits := range o.Accounts {
+		s.accounts[name] = newAccount(s, name, limits)
+	}
+	return s
+}
+
+// Start opens the data directory, brings back every stream and consumer, and serves the API. An asset that cannot be
+// brought back does not keep the others from serving: Health tells about it. The error is one of the directory itself.
+func (s *Service) Start(ctx context.Context) error {
+	s.stopping, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.started = time.Now().UTC()
+	mem, err := storage.Open(ctx, storage.Options{})
+	if err != nil {
+		s.stop()
+		return fmt.Errorf("memory store: %w", err)
+	}
+	s.mem = mem
+	s.sched = consumer.NewScheduler(s.opts.Bus, 0)
+	if err := s.openFiles(ctx); err != nil {
+		s.stop()
+		s.sched.Close()
+		return joinClose(err, mem)
+	}
+	for _, a := range s.sortedAccounts() {
+		if err := a.open(); err != nil {
+			return fmt.Errorf("%w; %w", err, s.Stop(ctx))
+		}
+	}
+	s.loops.Go(s.superviseFiles)
+	return nil
+}
+
+func joinClose(err error, st *storage.Store) error {
+	if e := st.Close(); e != nil {
+		return fmt.Errorf("%w; and closing: %w", err, e)
+	}
+	return err
+}
+
+// Stop ends the API, then the consumers (waiting pull requests are answered), then the streams, then the store. ctx
+// bounds the wait for requests in flight only in that it is asked to: what was acknowledged is durable in any case.
+func (s *Service) Stop(_ context.Context) error {
+	s.stop()
+	s.loops.Wait()
+	accounts := s.sortedAccounts()
+	for _, a := range accounts {
+		a.stopServing()
+	}
+	for _, a := range accounts {
+		a.stopAssets(func(*streamEntry) bool { return true })
+		a.advisories.close()
+	}
+	s.sched.Close()
+	err := s.closeFiles()
+	if e := s.mem.Close(); e != nil && err == nil {
+		err = e
+	}
+	return err
+}
+
+// account returns an account with JetStream, nil if there is none of that name.
+func (s *Service) account(name string) *account {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.accounts[name]
+}
+
+// sortedAccounts returns the accounts with JetStream, by name.
+func (s *Service) sortedAccounts() []*account {
+	s.mu.RLock()
+	out := make([]*account, 0, len(s.accounts))
+	for _, a := range s.accounts {
+		out = append(out, a)
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(out, func(x, y *account) int { return strings.Compare(x.name, y.name) })
+	return out
+}
+
+// Accounts returns the names of the accounts with JetStream, sorted.
+func (s *Service) Accounts() []string {
+	accounts := s.sortedAccounts()
+	names := make([]string, len(accounts))
+	for i, a := range accounts {
+		names[i] = a.name
+	}
+	return names
+}

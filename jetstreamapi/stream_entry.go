@@ -1,0 +1,200 @@
+package jetstreamapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/stream"
+	"github.com/noetl/ehdb-gateway/storage"
+	"github.com/noetl/ehdb-gateway/subjects"
+)
+
+// streamEntry is one incarnation of a stream: what the catalog says about it, and the running stream.
+type streamEntry struct {
+	acc     *account
+	name    string
+	created time.Time
+	logID   storage.LogID
+	shards  []storage.ShardID
+	memory  bool
+	cfg     atomic.Pointer[server.StreamConfig] // never changed in place
+
+	consumers map[string]*consumerEntry // guarded by acc.mu
+
+	// offline says why the stream does not serve; nil while it does. Set before the entry is published.
+	offline error
+
+	log    *storage.Log
+	stream *stream.Stream
+	direct bus.Session // its direct gets; nil when they are not allowed
+}
+
+// config returns the configuration; it must not be changed.
+func (e *streamEntry) config() *server.StreamConfig { return e.cfg.Load() }
+
+// overlaps reports whether one of the stream's subjects overlaps filter.
+func (e *streamEntry) overlaps(filter string) bool {
+	for _, s := range e.config().Subjects {
+		if subjects.Overlap(filter, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// store is the store the stream's records are in, nil while there is none.
+func (e *streamEntry) store() *storage.Store {
+	if e.memory {
+		return e.acc.svc.mem
+	}
+	return e.acc.svc.fileStore()
+}
+
+// spec describes the stream's log.
+func (e *streamEntry) spec() storage.LogSpec {
+	cfg := e.config()
+	spec := storage.LogSpec{
+		Shards:   e.shards,
+		Memory:   e.memory,
+		FirstSeq: cfg.FirstSeq,
+		Name:     e.acc.name + "/" + e.name,
+		Size:     fileMsgSize,
+	}
+	if e.memory {
+		spec.Size = memoryMsgSize
+	}
+	if len(e.shards) > 1 {
+		spec.Route = e.acc.svc.router(e.acc.name, e.name, e.shards)
+	}
+	return spec
+}
+
+// start makes the running stream over log and opens it to clients.
+func (e *streamEntry) start(log *storage.Log) error {
+	cfg := e.config()
+	a := e.acc
+	e.log = log
+	a.addUsed(cfg.Storage, int64(log.State().Bytes)) //nolint:gosec // bytes on a disk
+	s, err := stream.New(stream.Options{
+		Account:  a.name,
+		Config:   *cloneConfig(cfg),
+		Created:  e.created,
+		Log:      log,
+		Bus:      a.svc.opts.Bus,
+		Domain:   a.svc.opts.Domain,
+		Reserve:  func(n int64) error { return a.reserve(cfg.Storage, n) },
+		Release:  func(n int64) { a.addUsed(cfg.Storage, -n) },
+		Advisory: a.advise,
+	})
+	if err != nil {
+		a.addUsed(cfg.Storage, -int64(log.State().Bytes)) //nolint:gosec // as above
+		return fmt.Errorf("stream %s: %w", e.name, err)
+	}
+	e.stream = s
+	if err := e.openDirect(); err != nil {
+		e.stop()
+		return fmt.Errorf("stream %s: %w", e.name, err)
+	}
+	return nil
+}
+
+// stop ends the running stream and gives its bytes back to the account. The log stays.
+func (e *streamEntry) stop() {
+	if e.direct != nil {
+		e.direct.Close()
+		e.direct = nil
+	}
+	if e.stream == nil {
+		return
+	}
+	e.stream.Stop()
+	e.acc.addUsed(e.config().Storage, -int64(e.log.State().Bytes)) //nolint:gosec // bytes on a disk
+}
+
+// state returns the stream's state as StreamInfo shows it.
+func (e *streamEntry) state(details bool, subjectsFilter string) server.StreamState {
+	st := e.stream.State(details, subjectsFilter)
+	e.acc.mu.RLock()
+	st.Consumers = len(e.consumers)
+	e.acc.mu.RUnlock()
+	return st
+}
+
+// numLimited returns how many consumers count against limits.
+func (e *streamEntry) numLimited() int {
+	e.acc.mu.RLock()
+	defer e.acc.mu.RUnlock()
+	n := 0
+	for _, c := range e.consumers {
+		if cfg := c.config(); !cfg.Direct && !cfg.Sourcing {
+			n++
+		}
+	}
+	return n
+}
+
+// info returns the stream as the API shows it. Configurations in lists come without the server's version metadata.
+func (e *streamEntry) info(st server.StreamState) *server.StreamInfo {
+	return &server.StreamInfo{
+		Created:   e.created,
+		State:     st,
+		Config:    *e.config(),
+		Domain:    e.acc.svc.opts.Domain,
+		TimeStamp: time.Now().UTC(),
+	}
+}
+
+// Bytes a message counts for, by storage type: clients see them in a stream's state and set limits by them.
+const (
+	fileOverhead   = 22 + 8
+	headerOverhead = 4
+	memoryOverhead = 16
+)
+
+func fileMsgSize(key, header, data int) uint64 {
+	n := fileOverhead + key + header + data
+	if header > 0 {
+		n += headerOverhead
+	}
+	return uint64(n) //nolint:gosec // lengths
+}
+
+func memoryMsgSize(key, header, data int) uint64 {
+	return uint64(memoryOverhead + key + header + data) //nolint:gosec // lengths
+}
+
+// cloneConfig returns a deep copy.
+func cloneConfig(cfg *server.StreamConfig) *server.StreamConfig {
+	var out server.StreamConfig
+	if !copyJSON(cfg, &out) {
+		out = *cfg
+	}
+	return &out
+}
+
+// copyJSON copies a configuration by way of its JSON form, which is also how it is stored.
+func copyJSON(from, to any) bool {
+	b, err := json.Marshal(from)
+	return err == nil && json.Unmarshal(b, to) == nil
+}
+
+// sameJSON reports whether two configurations say the same.
+func sameJSON(a, b any) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}
+
+// dropLog removes the stream's log for good; done is called when that is durable.
+func (e *streamEntry) dropLog(done storage.Done) error {
+	st := e.store()
+	if st == nil {
+		return storage.ErrStopped
+	}
+	return st.DropLog(e.logID, done)
+}
