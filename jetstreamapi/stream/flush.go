@@ -22,6 +22,7 @@ type flusher struct {
 	stop    chan struct{} // made by start; closed by close, ends the wait for a slow receiver
 
 	// Scratch of the goroutine.
+	msg  bus.Msg
 	list []answer
 	text []byte
 	body []byte
@@ -49,7 +50,7 @@ func (f *flusher) start() bool {
 	return true
 }
 
-// end reports whether the goroutine may end. It must look once more for answers before it does.
+// end is called when the goroutine ends. It must look once more for answers after that.
 func (f *flusher) end() {
 	f.mu.Lock()
 	f.running = false
@@ -101,7 +102,8 @@ func (s *Stream) flushSome() bool {
 	text := f.text
 	for i := range f.list {
 		a := &f.list[i]
-		m := bus.Msg{Subject: text[:a.reply]}
+		m := &f.msg
+		m.Subject = text[:a.reply]
 		if a.kind == answerRepublish {
 			m.Header, m.Data = text[a.reply:a.reply+a.header], text[a.reply+a.header:a.texts()]
 		} else {
@@ -109,7 +111,7 @@ func (s *Stream) flushSome() bool {
 		}
 		text = text[a.texts():]
 		if a.kind != answerNone {
-			f.output.Publish(&m)
+			f.output.Publish(m)
 		}
 	}
 	if stall := f.output.Flush(); stall != nil {

@@ -224,12 +224,18 @@ type ours struct {
 	tweak  func(*stream.Options)
 }
 
-func newStore(t *testing.T, dir string) *storage.Store {
+func openStore(t *testing.T, dir string) *storage.Store {
 	t.Helper()
 	store, err := storage.Open(context.Background(), storage.Options{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return store
+}
+
+func newStore(t *testing.T, dir string) *storage.Store {
+	t.Helper()
+	store := openStore(t, dir)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
