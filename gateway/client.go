@@ -39,6 +39,7 @@ type client struct {
 	headers           bool   // the client understands header blocks
 	guard             *guard // nil: no permissions to enforce
 	outMsgs, outBytes int64
+	account           *accountCounters // nil before the client has a session
 
 	reader
 	vector [][]byte // the writer's
@@ -159,6 +160,9 @@ func (c *client) close(reason CloseReason) {
 	close(c.gone)
 	c.out.release()
 	c.out.wake.Signal()
+	if c.account != nil {
+		c.account.connections.Add(-1)
+	}
 	c.out.mu.Unlock()
 
 	c.logger().Debug("Client connection closed", slog.String("reason", string(reason)))

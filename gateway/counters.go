@@ -1,6 +1,8 @@
 package gateway
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+)
 
 // counters are the server's totals since its start.
 type counters struct {
@@ -14,4 +16,42 @@ type counters struct {
 	authFailures       atomic.Int64
 	acceptErrors       atomic.Int64
 	connectionsRefused atomic.Int64
+}
+
+// accountCounters are the totals of one account since the server's start.
+type accountCounters struct {
+	name              string
+	connections       atomic.Int64 // current
+	total             atomic.Int64 // connections ever
+	inMsgs, inBytes   atomic.Int64
+	outMsgs, outBytes atomic.Int64
+	slow              atomic.Int64
+}
+
+// accountCounters returns the counters of an account, made at first use.
+func (s *Server) accountCounters(name string) *accountCounters {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.accounts[name]
+	if a == nil {
+		a = &accountCounters{name: name}
+		s.accounts[name] = a
+	}
+	return a
+}
+
+// join counts the client to an account, and no longer to the one it was in. Nothing happens once it is closed.
+func (c *client) join(account string) {
+	a := c.server.accountCounters(account)
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	if c.account == a || c.out.reason != "" {
+		return
+	}
+	if c.account != nil {
+		c.account.connections.Add(-1)
+	}
+	c.account = a
+	a.connections.Add(1)
+	a.total.Add(1)
 }

@@ -191,6 +191,7 @@ func (c *client) openSession() bool {
 	c.session = session
 	c.mu.Unlock()
 	c.bus, c.opened = session, id
+	c.join(id.Account)
 	if c.closing.Load() {
 		session.Close()
 		return false

@@ -66,7 +66,7 @@ func (c *client) run() {
 func (c *client) consume() bool {
 	ok := c.commands()
 	c.flush()
-	c.account()
+	c.count()
 	if !ok || c.closing.Load() {
 		return false
 	}
@@ -139,8 +139,8 @@ func (c *client) flush() {
 	c.msg = bus.Msg{}
 }
 
-// account counts what one read brought.
-func (c *client) account() {
+// count adds what one read brought to the totals.
+func (c *client) count() {
 	if c.msgs == 0 && c.subs == 0 {
 		return
 	}
@@ -152,6 +152,10 @@ func (c *client) account() {
 		c.inBytes.Add(c.bytes)
 		c.server.inMsgs.Add(c.msgs)
 		c.server.inBytes.Add(c.bytes)
+		if a := c.account; a != nil {
+			a.inMsgs.Add(c.msgs)
+			a.inBytes.Add(c.bytes)
+		}
 	}
 	c.msgs, c.bytes, c.subs = 0, 0, 0
 }

@@ -42,6 +42,7 @@ type Server struct {
 	listener net.Listener
 	port     int
 	clients  map[uint64]*client
+	accounts map[string]*accountCounters // never shrinks: as many as are configured
 	closed   closedRing
 }
 
@@ -91,7 +92,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		options: o, log: o.Logger, id: id, name: o.Server.ServerName, xkey: xkey, start: time.Now(),
 		stopped: make(chan struct{}), done: make(chan struct{}), lameDuck: make(chan struct{}),
-		clients: make(map[uint64]*client),
+		clients: make(map[uint64]*client), accounts: make(map[string]*accountCounters),
 	}
 	if s.name == "" {
 		s.name = id

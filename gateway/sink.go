@@ -30,6 +30,8 @@ func (c *client) Deliver(batch []bus.Delivery) (stall <-chan struct{}) {
 	}
 	c.outMsgs += msgs
 	c.outBytes += bytes
+	c.account.outMsgs.Add(msgs)
+	c.account.outBytes.Add(bytes)
 	slow := o.pending > o.max
 	if !slow && o.crowded() {
 		stall = o.stallGate()

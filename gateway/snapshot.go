@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -105,6 +106,69 @@ func (s *Server) Stats() Stats {
 		}
 	}
 	return out
+}
+
+// AccountStats are the totals of one account.
+type AccountStats struct {
+	Name             string
+	System           bool // the system account
+	Connections      int
+	TotalConnections int
+	Subscriptions    int
+	InMsgs, InBytes  int64
+	OutMsgs          int64
+	OutBytes         int64
+	SlowConsumers    int64
+}
+
+// Accounts returns all accounts by name: those that are configured, the two that always exist, and any other that was
+// used.
+func (s *Server) Accounts() []AccountStats {
+	o := s.settings.Load().Options
+	system := systemAccount(o)
+	subs := make(map[string]int)
+	for _, c := range s.connected() {
+		if session := c.currentSession(); session != nil {
+			subs[c.accountName()] += session.NumSubscriptions()
+		}
+	}
+	s.accountCounters(auth.GlobalAccount)
+	if system != "" {
+		s.accountCounters(system)
+	}
+	for _, a := range o.Accounts {
+		s.accountCounters(a.Name)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]AccountStats, 0, len(s.accounts))
+	for name, a := range s.accounts {
+		out = append(out, AccountStats{
+			Name: name, System: name == system, Subscriptions: subs[name],
+			Connections: int(a.connections.Load()), TotalConnections: int(a.total.Load()),
+			InMsgs: a.inMsgs.Load(), InBytes: a.inBytes.Load(),
+			OutMsgs: a.outMsgs.Load(), OutBytes: a.outBytes.Load(), SlowConsumers: a.slow.Load(),
+		})
+	}
+	slices.SortFunc(out, func(a, b AccountStats) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+func systemAccount(o *server.Options) string {
+	if o.SystemAccount == "" && !o.NoSystemAccount {
+		return auth.SystemAccount
+	}
+	return o.SystemAccount
+}
+
+// accountName returns the account that the client is in.
+func (c *client) accountName() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.login != nil {
+		return c.login.Account
+	}
+	return auth.GlobalAccount
 }
 
 // ServerOptions returns the options in force. They must not be changed.

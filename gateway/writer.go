@@ -150,6 +150,12 @@ func (c *client) writeFailed(err error) {
 
 // slowConsumer counts and logs a client that does not keep up.
 func (c *client) slowConsumer(reason CloseReason) {
+	c.out.mu.Lock()
+	account := c.account
+	c.out.mu.Unlock()
+	if account != nil {
+		account.slow.Add(1)
+	}
 	if reason == ReasonSlowDeadline {
 		c.server.slowDeadline.Add(1)
 		c.logger().Info("Slow Consumer Detected: WriteDeadline exceeded", slog.Duration("deadline", c.writeDeadline))
