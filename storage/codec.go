@@ -20,6 +20,8 @@ const (
 	kindDrop       kind = 5 // a log or state log is gone
 	kindChange     kind = 6 // a change of a state log
 	kindCheckpoint kind = 7 // a state log's new beginning
+	kindMoved      kind = 8 // a message again, because its place is to be dropped
+	kindStore      kind = 9 // what the directory must not forget: the next log id and the shards' positions
 )
 
 var (
@@ -28,12 +30,12 @@ var (
 	errTooLong = errors.New("record's length is beyond its block")
 )
 
-// maxFixed is the most a record takes besides its key, header and data: kind, six varints and a time.
-const maxFixed = 1 + 6*binary.MaxVarintLen64 + 8
+// maxFixed is the most a record takes besides its key, header and data: kind, seven varints and a time.
+const maxFixed = 1 + 7*binary.MaxVarintLen64 + 8
 
 // appendMessage encodes r. The layout is in docs/format/records.md.
-func appendMessage(b []byte, id LogID, r *Record) []byte {
-	b = append(b, byte(kindMessage))
+func appendMessage(b []byte, k kind, id LogID, r *Record) []byte {
+	b = append(b, byte(k))
 	b = binary.AppendUvarint(b, uint64(id))
 	b = binary.AppendUvarint(b, r.Seq)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Time))
@@ -128,6 +130,17 @@ func appendLog(b []byte, m *logMeta) []byte {
 	return append(b, m.Name...)
 }
 
+// appendStore encodes the next log id and the position of each shard.
+func appendStore(b []byte, next LogID, heads []uint64) []byte {
+	b = append(b, byte(kindStore))
+	b = binary.AppendUvarint(b, uint64(next))
+	b = binary.AppendUvarint(b, uint64(len(heads)))
+	for _, h := range heads {
+		b = binary.AppendUvarint(b, h)
+	}
+	return b
+}
+
 // decoder reads the fields of a record. After a failure err is set and every further read returns zero.
 type decoder struct {
 	b   []byte
@@ -206,14 +219,15 @@ type decoded struct {
 	below uint64   // truncate
 	meta  logMeta  // log
 	state []byte   // change, checkpoint
+	heads []uint64 // store; log is the next id
 }
 
-// next decodes one record. r is used again for the next.
+// next decodes one record behind its place in the group. r is used again for the next.
 func (d *decoder) next(r *decoded) error {
 	r.kind = kind(d.byte())
 	r.log = LogID(d.uvarint())
 	switch r.kind {
-	case kindMessage:
+	case kindMessage, kindMoved:
 		d.message(r)
 	case kindDelete:
 		d.deletion(r)
@@ -222,6 +236,11 @@ func (d *decoder) next(r *decoded) error {
 	case kindLog:
 		d.logMeta(r)
 	case kindDrop:
+	case kindStore:
+		r.heads = r.heads[:0]
+		for n := d.length(); n > 0 && d.err == nil; n-- {
+			r.heads = append(r.heads, d.uvarint())
+		}
 	case kindChange, kindCheckpoint:
 		r.state = d.bytes(d.length())
 	default:

@@ -120,7 +120,7 @@ func (l *Log) queue(r *Record, size uint64, done Done) (entry, error) {
 		return entry{}, err
 	}
 	g := w.current()
-	b := appendMessage(w.room(g, sh, n), l.meta.ID, r)
+	b := appendMessage(w.room(g, sh, n), kindMessage, l.meta.ID, r)
 	body := uint32(len(r.Key) + len(r.Header) + len(r.Data))
 	e := entry{
 		seq: r.Seq, time: r.Time, sec: sh.secID, off: sh.sec.size + uint32(len(b)) - body,

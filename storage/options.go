@@ -1,6 +1,10 @@
 package storage
 
-import "runtime"
+import (
+	"runtime"
+
+	"github.com/noetl/ehdb-gateway/storage/vfs"
+)
 
 // Options configure a Store. Zero values mean the defaults given here.
 type Options struct {
@@ -10,6 +14,9 @@ type Options struct {
 	StallBytes int64  // where producers are asked to pause; default a quarter of QueueBytes
 	WindowSize int64  // bytes of recent records kept in RAM for readers; default 64 MiB
 	Events     Events
+
+	FS          vfs.FS // default: the operating system's
+	SegmentSize int64  // bytes of a segment of the write-ahead log; default 64 MiB
 }
 
 // Events tells what happens inside a Store; any func may be nil. They are called on the store's own goroutines.
@@ -47,6 +54,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.WindowSize <= 0 {
 		o.WindowSize = defaultWindow
+	}
+	if o.FS == nil {
+		o.FS = vfs.OS{}
 	}
 	e := &o.Events
 	if e.TailCut == nil {

@@ -87,9 +87,14 @@ func (s *StateLog) checkpoint(state []byte, sec uint64) {
 	if cap(s.entries) > most && cap(s.entries) > 4*len(state) {
 		s.entries = nil
 	}
+	s.clear()
+	s.add(state, sec, 1)
+}
+
+// clear forgets what was.
+func (s *StateLog) clear() {
 	s.entries = s.entries[:0]
 	s.changes, s.bytes, s.begun = 0, 0, false
-	s.add(state, sec, 1)
 }
 
 func (s *StateLog) add(b []byte, sec, flag uint64) {

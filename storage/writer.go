@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"encoding/binary"
 	"sync"
 	"sync/atomic"
 
@@ -122,7 +123,8 @@ func (w *writer) signal() {
 	}
 }
 
-// room returns an empty slice with a capacity of at least n, at the end of sh's section of g. The lock is held.
+// room returns a slice at the end of sh's section of g with room for a record of n bytes. It holds the record's place
+// in the group already. The lock is held.
 func (w *writer) room(g *group, sh *shard, n int) []byte {
 	full := sh.slab == nil || int(sh.used)+n > len(sh.slab.buf)
 	if full {
@@ -132,7 +134,7 @@ func (w *writer) room(g *group, sh *shard, n int) []byte {
 	if full || w.tail != nil && sh.secGroup != g.num {
 		w.newSection(g, sh)
 	}
-	return sh.slab.buf[sh.used:sh.used:len(sh.slab.buf)]
+	return binary.AppendUvarint(sh.slab.buf[sh.used:sh.used:len(sh.slab.buf)], uint64(g.records))
 }
 
 // newSection begins a section where sh's slab is filled up to.

@@ -1,0 +1,114 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"time"
+
+	"github.com/noetl/ehdb-gateway/storage/tail"
+	"github.com/noetl/ehdb-gateway/storage/vfs"
+)
+
+// openDir takes the directory and replays it.
+func (s *Store) openDir(ctx context.Context) error {
+	o := &s.opts
+	t, err := tail.Open(tail.Options{
+		FS: o.FS, Dir: path.Join(o.Dir, walName), SegmentSize: o.SegmentSize,
+		OnCut: func(file string, offset, bytes int64) {
+			s.recover.cuts++
+			o.Events.TailCut(file, offset, bytes)
+		},
+	})
+	if errors.Is(err, vfs.ErrLocked) {
+		err = fmt.Errorf("%w: %w", ErrLocked, err)
+	}
+	if err != nil {
+		return fmt.Errorf("open data directory %s: %w", o.Dir, err)
+	}
+	if err := s.load(ctx, t); err != nil {
+		return errors.Join(fmt.Errorf("open data directory %s: %w", o.Dir, err), t.Close())
+	}
+	s.release = t.Close
+	return nil
+}
+
+// load reads the meta file, or makes it, and replays the tail.
+func (s *Store) load(ctx context.Context, t tail.Log) error {
+	shards, err := readMeta(s.opts.FS, s.opts.Dir)
+	if err != nil {
+		return err
+	}
+	fresh := shards == 0
+	if fresh {
+		if err := writeMeta(s.opts.FS, s.opts.Dir, s.opts.Shards); err != nil {
+			return err
+		}
+	} else {
+		s.opts.Shards = shards
+	}
+	s.begin(newWriter(s.opts, t))
+	began := time.Now()
+	r := replayer{s: s, w: s.w, logs: map[LogID]*replayLog{}, seen: make([]bool, len(s.w.shards))}
+	err = t.Replay(func(lsn tail.LSN, pos tail.Pos, body []byte) error {
+		if fresh {
+			return &CorruptError{
+				Path: s.opts.Dir, Err: errors.New("there are records but no meta file"),
+				Hint: "restore " + metaName + " from a backup of the same directory",
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return r.block(lsn, pos, body)
+	})
+	if err == nil {
+		err = r.finish()
+	}
+	if err != nil {
+		return err
+	}
+	s.recover.seconds, s.recover.records = time.Since(began).Seconds(), r.total
+	s.opts.Events.Recovered(len(s.logs)+len(s.states), r.total, s.recover.seconds)
+	return nil
+}
+
+// onDisk reads the bytes of a record from the tail.
+func (w *writer) onDisk(r *ref) (Record, error) {
+	s := w.secs.get(r.e.sec)
+	b := make([]byte, r.klen+r.e.hlen+r.e.dlen)
+	pos := s.pos
+	pos.Offset += r.e.off
+	if err := w.tail.ReadAt(b, pos); err != nil {
+		return Record{}, err
+	}
+	return r.record(b), nil
+}
+
+// reconfigure sets what is not persisted and counts the log's bytes anew.
+func (l *Log) reconfigure(spec LogSpec) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.configure(spec)
+	l.head.recount(l)
+	if l.vis != l.head {
+		l.vis.recount(l)
+	}
+}
+
+// recount sets the totals of x from its records.
+func (x *index) recount(l *Log) {
+	x.msgs, x.bytes, x.visMsgs, x.visBytes = 0, 0, 0, 0
+	for ord := x.next(0, x.end); ord < x.end; ord = x.next(ord+1, x.end) {
+		size := l.sizeOf(x, ord)
+		if ord < x.vis {
+			x.visMsgs++
+			x.visBytes += size
+		}
+		if x.isHeadLive(ord) {
+			x.msgs++
+			x.bytes += size
+		}
+	}
+}

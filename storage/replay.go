@@ -1,0 +1,416 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/noetl/ehdb-gateway/storage/tail"
+)
+
+// replayer rebuilds the logs from the blocks of the tail, which it is given in order.
+type replayer struct {
+	s     *Store
+	w     *writer
+	logs  map[LogID]*replayLog
+	last  *replayLog // of the last record
+	seen  []bool     // shards that a section was read of
+	parts []part     // of the block
+	heads []uint64   // what a store record in the block says
+	total uint64     // records
+	rec   decoded
+}
+
+// replayLog is a log or state log on its way back. Of one whose beginning was dropped from the tail the record that says
+// it exists comes later than other records, or the record that says it is gone does.
+type replayLog struct {
+	id    LogID
+	log   *Log
+	state *StateLog
+	known bool
+	// late are records that were written again, to let go of their first place, which is gone: they are out of order.
+	late map[uint64]lateRecord
+}
+
+type lateRecord struct {
+	e   entry
+	key []byte
+}
+
+// part is a section of a block on its way through replay.
+type part struct {
+	d     decoder
+	id    uint64
+	sec   *section
+	shard *shard
+	order uint64 // place in the block of the record that is next
+	start int    // of the section in the block
+	read  uint32
+}
+
+// block applies one block.
+func (r *replayer) block(lsn tail.LSN, pos tail.Pos, body []byte) error {
+	d := decoder{b: body}
+	if v := d.byte(); d.err == nil && v != formatVersion {
+		d.fail(fmt.Errorf("block has format version %d, this program knows %d", v, formatVersion))
+	}
+	r.parts = r.parts[:0]
+	for n := d.uvarint(); n > 0 && d.err == nil; n-- {
+		r.section(&d, lsn, pos)
+	}
+	if d.err == nil && d.pos < len(body) {
+		d.fail(errors.New("there are bytes behind the last section"))
+	}
+	if d.err != nil {
+		return r.corrupt(pos, 0, d.pos, d.err)
+	}
+	if p, err := r.records(); err != nil {
+		return r.corrupt(pos, p.shard.id, p.start+p.d.pos, err)
+	}
+	for i, h := range r.heads {
+		sh := &r.w.shards[i]
+		sh.head = max(sh.head, h)
+		sh.committed.Store(sh.head)
+	}
+	r.heads = r.heads[:0]
+	return nil
+}
+
+func (r *replayer) corrupt(pos tail.Pos, shard ShardID, off int, err error) error {
+	return &CorruptError{
+		Path: fmt.Sprintf("%s, segment %d", r.s.opts.Dir, pos.Segment), Offset: int64(pos.Offset) + int64(off),
+		Shard: shard, Err: err, Hint: "written by a newer version, or a defect: open it with the version that wrote it",
+	}
+}
+
+// section reads the head of a section of a block and notes where its records are.
+func (r *replayer) section(d *decoder, lsn tail.LSN, pos tail.Pos) {
+	shard, count, first := d.uvarint(), d.uvarint(), d.uvarint()
+	body := d.bytes(d.length())
+	switch {
+	case d.err != nil:
+		return
+	case shard >= uint64(len(r.w.shards)):
+		d.fail(fmt.Errorf("shard %d does not exist, there are %d", shard, len(r.w.shards)))
+		return
+	case count == 0 || count > uint64(len(body)):
+		d.fail(fmt.Errorf("section of %d bytes cannot have %d records", len(body), count))
+		return
+	}
+	sh := &r.w.shards[shard]
+	if first < sh.head || r.seen[shard] && first != sh.head {
+		d.fail(fmt.Errorf("section starts at position %d of its shard, which is at %d", first, sh.head))
+		return
+	}
+	r.seen[shard] = true
+	sh.head = first + count
+	sh.committed.Store(sh.head)
+	id, sec := r.w.secs.add()
+	start := d.pos - len(body)
+	sec.shard, sec.first, sec.count, sec.size = sh.id, first, uint32(count), uint32(len(body))
+	sec.lsn, sec.pos = lsn, tail.Pos{Segment: pos.Segment, Offset: pos.Offset + uint32(start)}
+	p := part{d: decoder{b: body}, id: id, sec: sec, shard: sh, start: start}
+	p.order = p.d.uvarint()
+	r.parts = append(r.parts, p)
+	r.total += count
+}
+
+// records applies the records of a block's sections in the order in which they were appended.
+func (r *replayer) records() (*part, error) {
+	left := len(r.parts)
+	p := 0
+	for order := uint64(0); left > 0; order++ {
+		for n := 0; r.parts[p].order != order; n++ {
+			if n == len(r.parts) {
+				return &r.parts[p], fmt.Errorf("record %d of the block is missing", order)
+			}
+			p = (p + 1) % len(r.parts)
+		}
+		part := &r.parts[p]
+		if err := part.d.next(&r.rec); err != nil {
+			return part, err
+		}
+		if err := r.apply(part.id, part.sec); err != nil {
+			return part, err
+		}
+		part.read++
+		if part.d.pos < len(part.d.b) {
+			part.order = part.d.uvarint()
+			continue
+		}
+		if part.read != part.sec.count {
+			return part, fmt.Errorf("section has %d records, its header says %d", part.read, part.sec.count)
+		}
+		part.order = ^uint64(0)
+		left--
+	}
+	return nil, nil
+}
+
+// log returns the log of a record, making one if its beginning is not in the tail any more.
+func (r *replayer) log(id LogID, state bool) (*replayLog, error) {
+	if r.last != nil && r.last.id == id && (r.last.state != nil) == state {
+		return r.last, nil
+	}
+	l := r.logs[id]
+	if l == nil {
+		l = &replayLog{id: id}
+		r.logs[id] = l
+		meta := logMeta{ID: id, State: state, Shards: []ShardID{0}}
+		switch {
+		case id == catalogID:
+			l.state, l.known = r.s.catalog, true
+		case state:
+			l.state = newStateLog(r.w, meta)
+		default:
+			l.log = newLog(r.w, meta, newIndex(r.s.seed))
+		}
+	}
+	if (l.state != nil) != state {
+		return nil, fmt.Errorf("log %d has records both of a log and of a state log", id)
+	}
+	r.last = l
+	return l, nil
+}
+
+// apply does what the record in r.rec says.
+func (r *replayer) apply(id uint64, sec *section) error {
+	switch r.rec.kind {
+	case kindStore:
+		return r.store()
+	case kindLog:
+		return r.exists(id)
+	case kindDrop:
+		r.drop(r.rec.log)
+		return nil
+	case kindChange, kindCheckpoint:
+		return r.change(id)
+	case kindMessage, kindMoved, kindDelete, kindTruncate:
+	}
+	l, err := r.log(r.rec.log, false)
+	if err != nil {
+		return err
+	}
+	switch r.rec.kind {
+	case kindMessage:
+		return l.message(&r.rec, id, sec)
+	case kindMoved:
+		l.moved(&r.rec, id, sec)
+	case kindDelete:
+		for _, run := range r.rec.runs {
+			l.remove(run.first, run.first+run.n)
+		}
+	case kindTruncate:
+		l.truncate(r.rec.below)
+	case kindStore, kindLog, kindDrop, kindChange, kindCheckpoint:
+	}
+	return nil
+}
+
+// store applies what the directory must not forget.
+func (r *replayer) store() error {
+	if len(r.rec.heads) != len(r.w.shards) {
+		return fmt.Errorf("store record has %d shards, there are %d", len(r.rec.heads), len(r.w.shards))
+	}
+	r.s.nextID = max(r.s.nextID, r.rec.log)
+	// the sections of this block may hold records from before it: the positions count from the block's end
+	r.heads = append(r.heads[:0], r.rec.heads...)
+	return nil
+}
+
+// exists applies the record that says a log is there. For a state log it is also a new beginning.
+func (r *replayer) exists(sec uint64) error {
+	m := r.rec.meta
+	for _, sh := range m.Shards {
+		if int(sh) >= len(r.w.shards) {
+			return fmt.Errorf("log %d is in shard %d, there are %d", m.ID, sh, len(r.w.shards))
+		}
+	}
+	if len(m.Shards) == 0 {
+		return fmt.Errorf("log %d is in no shard", m.ID)
+	}
+	l, err := r.log(m.ID, m.State)
+	if err != nil {
+		return err
+	}
+	l.known = true
+	r.s.nextID = max(r.s.nextID, m.ID+1)
+	if l.state != nil {
+		if m.ID != catalogID {
+			l.state.meta = m
+		}
+		l.state.made = sec
+		l.state.clear()
+		return nil
+	}
+	l.log.meta, l.log.floor = m, sec
+	l.log.lastSeq = max(l.log.lastSeq, m.LastSeq)
+	l.log.lastTime = max(l.log.lastTime, m.LastTime)
+	return nil
+}
+
+// drop forgets a log.
+func (r *replayer) drop(id LogID) {
+	r.s.nextID = max(r.s.nextID, id+1)
+	if l := r.logs[id]; l != nil {
+		if l.log != nil {
+			r.w.retire(l.log.head)
+			for _, late := range l.late {
+				r.w.drop(late.e.sec, footprint(len(late.key), &late.e))
+			}
+		}
+		delete(r.logs, id)
+	}
+	r.last = nil
+}
+
+func (r *replayer) change(sec uint64) error {
+	l, err := r.log(r.rec.log, true)
+	if err != nil {
+		return err
+	}
+	if r.rec.kind == kindCheckpoint {
+		l.state.checkpoint(r.rec.state, sec)
+	} else {
+		l.state.change(r.rec.state, sec)
+	}
+	return nil
+}
+
+// entry makes the index entry of a message.
+func (d *decoded) entry(id uint64) entry {
+	return entry{
+		seq: d.rec.Seq, time: d.rec.Time, sec: id, off: uint32(d.off),
+		hlen: uint32(len(d.rec.Header)), dlen: uint32(len(d.rec.Data)),
+	}
+}
+
+func (d *decoded) size() uint64 { return uint64(len(d.rec.Key) + len(d.rec.Header) + len(d.rec.Data)) }
+
+func (l *replayLog) message(d *decoded, id uint64, sec *section) error {
+	if d.rec.Seq <= l.log.lastSeq {
+		return fmt.Errorf("log %d: record %d comes after record %d", l.id, d.rec.Seq, l.log.lastSeq)
+	}
+	e := d.entry(id)
+	sec.live.Add(footprint(len(d.rec.Key), &e))
+	l.log.head.add(e, d.rec.Key, d.size())
+	l.log.lastSeq, l.log.lastTime = d.rec.Seq, max(d.rec.Time, l.log.lastTime)
+	return nil
+}
+
+// moved notes the new place of a record. If the old one is gone with its segment the record is new here.
+func (l *replayLog) moved(d *decoded, id uint64, sec *section) {
+	e := d.entry(id)
+	foot := footprint(len(d.rec.Key), &e)
+	sec.live.Add(foot)
+	x := l.log.head
+	if ord, ok := x.find(d.rec.Seq); ok {
+		at := x.at(ord)
+		l.log.w.drop(at.sec, foot)
+		at.sec, at.off = e.sec, e.off
+		return
+	}
+	if l.late == nil {
+		l.late = map[uint64]lateRecord{}
+	}
+	if old, ok := l.late[e.seq]; ok {
+		l.log.w.drop(old.e.sec, foot)
+	}
+	l.late[e.seq] = lateRecord{e, slices.Clone(d.rec.Key)}
+	l.log.lastSeq, l.log.lastTime = max(l.log.lastSeq, e.seq), max(l.log.lastTime, e.time)
+}
+
+// remove takes out the records with a sequence in [from, to).
+func (l *replayLog) remove(from, to uint64) {
+	x := l.log.head
+	end := x.lower(to)
+	for ord := x.next(x.lower(from), end); ord < end; ord = x.next(ord+1, end) {
+		e := *x.at(ord)
+		klen := int(x.keys.info(e.key).size)
+		size := l.log.size(klen, int(e.hlen), int(e.dlen))
+		x.doom(ord, size)
+		x.remove(ord, size)
+		l.log.w.drop(e.sec, footprint(klen, &e))
+	}
+	if len(l.late) == 0 {
+		return
+	}
+	if to-from <= uint64(len(l.late)) {
+		for seq := from; seq < to; seq++ {
+			l.removeLate(seq)
+		}
+		return
+	}
+	for seq := range l.late {
+		if seq >= from && seq < to {
+			l.removeLate(seq)
+		}
+	}
+}
+
+func (l *replayLog) removeLate(seq uint64) {
+	if late, ok := l.late[seq]; ok {
+		l.log.w.drop(late.e.sec, footprint(len(late.key), &late.e))
+		delete(l.late, seq)
+	}
+}
+
+func (l *replayLog) truncate(below uint64) {
+	l.remove(0, below)
+	l.log.lastSeq = max(l.log.lastSeq, below-1)
+}
+
+// finish puts late records where they belong and hands the logs to the store.
+func (r *replayer) finish() error {
+	for id, l := range r.logs {
+		if !l.known {
+			return &CorruptError{
+				Path: r.s.opts.Dir, Err: fmt.Errorf("log %d has records, but the one that says it exists is missing", id),
+				Hint: "restore the directory from a backup or a replica",
+			}
+		}
+		if l.state != nil {
+			r.s.states[id] = l.state
+			continue
+		}
+		l.finish()
+		r.s.logs[id] = l.log
+	}
+	return nil
+}
+
+func (l *replayLog) finish() {
+	log := l.log
+	if len(l.late) > 0 {
+		l.merge()
+	}
+	x := log.head
+	x.vis, x.visMsgs, x.visBytes = x.end, x.msgs, x.bytes
+	x.removals, x.removed = 0, nil
+	log.vis, log.visTime = x, log.lastTime
+	log.visible.Store(log.lastSeq)
+}
+
+// merge builds the index again with the late records in their places.
+func (l *replayLog) merge() {
+	old := l.log.head
+	all := make([]lateRecord, 0, len(l.late)+int(old.msgs))
+	for _, late := range l.late {
+		all = append(all, late)
+	}
+	for ord := old.next(0, old.end); ord < old.end; ord = old.next(ord+1, old.end) {
+		e := *old.at(ord)
+		all = append(all, lateRecord{e, old.keys.key(e.key)})
+	}
+	slices.SortFunc(all, func(a, b lateRecord) int {
+		if a.e.seq < b.e.seq {
+			return -1
+		}
+		return 1
+	})
+	x := newIndex(old.keys.seed)
+	for _, r := range all {
+		x.add(r.e, r.key, uint64(len(r.key))+uint64(r.e.hlen)+uint64(r.e.dlen))
+	}
+	l.log.head, l.late = x, nil
+}
