@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,10 @@ type world interface {
 	purge(t *testing.T, req server.JSApiStreamPurgeRequest) (uint64, *server.ApiError)
 	deleteMsg(t *testing.T, seq uint64, noErase bool) *server.ApiError
 	state(t *testing.T) server.StreamState
+	// message returns what is stored at seq; empty if nothing is.
+	message(t *testing.T, seq uint64) string
+	// listen returns what is published on subject from now on.
+	listen(t *testing.T, subject string) <-chan string
 }
 
 // bothWorlds runs a script on both and compares what it returns, line by line.
@@ -214,6 +219,47 @@ func (w *theirs) deleteMsg(t *testing.T, seq uint64, noErase bool) *server.ApiEr
 	return w.api(t, "STREAM.MSG.DELETE."+w.name, server.JSApiMsgDeleteRequest{Seq: seq, NoErase: noErase}, nil)
 }
 
+func (w *theirs) message(t *testing.T, seq uint64) string {
+	t.Helper()
+	var resp server.JSApiMsgGetResponse
+	if err := w.api(t, "STREAM.MSG.GET."+w.name, server.JSApiMsgGetRequest{Seq: seq}, &resp); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%s %q %q", resp.Message.Subject, resp.Message.Header, resp.Message.Data)
+}
+
+func (w *theirs) listen(t *testing.T, subject string) <-chan string {
+	t.Helper()
+	got := make(chan string, 100)
+	// The raw header block, in its order on the wire, is not to be had from the client: the values are sorted here.
+	if _, err := w.nc.Subscribe(subject, func(m *nats.Msg) {
+		var lines []string
+		for name, values := range m.Header {
+			for _, v := range values {
+				lines = append(lines, name+": "+v)
+			}
+		}
+		got <- published(m.Subject, lines, m.Data)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// published is a message as one line, without its time.
+func published(subject string, lines []string, data []byte) string {
+	slices.Sort(lines)
+	for i := range lines {
+		if strings.HasPrefix(lines[i], "Nats-Time-Stamp: ") {
+			lines[i] = "Nats-Time-Stamp: some"
+		}
+	}
+	return fmt.Sprintf("%s %q %q", subject, lines, data)
+}
+
 // ---- ours
 
 type ours struct {
@@ -323,6 +369,47 @@ func (w *ours) state(t *testing.T) (st server.StreamState) {
 	w.stream.DurableState(true, ">", func(s server.StreamState) { st = s; close(done) })
 	wait(t, done)
 	return st
+}
+
+func (w *ours) message(t *testing.T, seq uint64) string {
+	t.Helper()
+	r, err := w.stream.Log().Get(seq)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%s %q %q", r.Key, r.Header, r.Data)
+}
+
+func (w *ours) listen(t *testing.T, subject string) <-chan string {
+	t.Helper()
+	got := make(chan string, 100)
+	session, err := w.router.Open(bus.KindClient, bus.Identity{ID: 2}, sinkFunc(func(m *bus.Msg) {
+		var lines []string
+		for line := range strings.SplitSeq(string(m.Header), "\r\n") {
+			if strings.Contains(line, ":") {
+				lines = append(lines, line)
+			}
+		}
+		got <- published(string(m.Subject), lines, m.Data)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(session.Close)
+	if _, err := session.Subscribe("1", subject, ""); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// sinkFunc is a bus.Sink that is a function of one message.
+type sinkFunc func(m *bus.Msg)
+
+func (f sinkFunc) Deliver(batch []bus.Delivery) <-chan struct{} {
+	for i := range batch {
+		f(&batch[i].Msg)
+	}
+	return nil
 }
 
 func wait(t *testing.T, done <-chan struct{}) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -55,6 +56,28 @@ func (s *script) del(seq uint64, noErase bool) {
 	s.t.Helper()
 	s.line("delete %d: %s", seq, errorLine(s.w.deleteMsg(s.t, seq, noErase)))
 	s.state()
+}
+
+// settle waits until the stream holds n messages, then notes its state.
+func (s *script) settle(n uint64) {
+	s.t.Helper()
+	waitFor(s.t, fmt.Sprintf("%d messages", n), func() bool { return s.w.state(s.t).Msgs == n })
+	s.state()
+}
+
+func (s *script) message(seq uint64) {
+	s.t.Helper()
+	s.line("message %d: %s", seq, s.w.message(s.t, seq))
+}
+
+func (s *script) heard(from <-chan string) {
+	s.t.Helper()
+	select {
+	case m := <-from:
+		s.line("heard %s", m)
+	case <-time.After(patience):
+		s.t.Fatal("heard nothing")
+	}
 }
 
 func (s *script) update(change func(*server.StreamConfig)) {
@@ -334,6 +357,92 @@ var scripts = map[string]func(*script){
 		s.pub("s.a", "x", "Nats-TTL", "10ms")
 		s.pub("s.a", "x", "Nats-TTL", "never")
 		s.state()
+	},
+	"max age": func(s *script) {
+		s.create(server.StreamConfig{MaxAge: 300 * time.Millisecond})
+		s.pub("s.a", "x")
+		s.pub("s.b", "x")
+		s.settle(0)
+		s.pub("s.a", "x")
+		s.state()
+		s.settle(0)
+	},
+	"max age set later": func(s *script) {
+		s.create(server.StreamConfig{})
+		s.pub("s.a", "x")
+		s.pub("s.b", "x")
+		s.update(func(c *server.StreamConfig) { c.Description = "nothing expires" })
+		cfg := s.w.config(s.t)
+		cfg.MaxAge, cfg.Duplicates = 200*time.Millisecond, 200*time.Millisecond
+		s.line("%s", errorLine(s.w.update(s.t, cfg)))
+		s.settle(0)
+	},
+	"max age and never": func(s *script) {
+		s.create(server.StreamConfig{MaxAge: 300 * time.Millisecond, AllowMsgTTL: true})
+		s.pub("s.a", "x")
+		s.pub("s.b", "x", "Nats-TTL", "never")
+		s.pub("s.a", "x")
+		s.settle(1)
+		s.message(2)
+		s.pub("s.a", "x")
+		s.settle(1)
+	},
+	"TTL passes": func(s *script) {
+		s.create(server.StreamConfig{AllowMsgTTL: true})
+		s.pub("s.a", "x", "Nats-TTL", "1")
+		s.pub("s.a", "x", "Nats-TTL", "1h")
+		s.pub("s.b", "x")
+		s.settle(2)
+		s.message(2)
+	},
+	"marker": func(s *script) {
+		s.create(server.StreamConfig{SubjectDeleteMarkerTTL: time.Second})
+		s.pub("s.a", "x", "Nats-TTL", "1")
+		s.pub("s.b", "x", "Nats-TTL", "1")
+		s.pub("s.b", "y")
+		waitFor(s.t, "the marker", func() bool { return s.w.state(s.t).LastSeq == 4 })
+		s.settle(2)
+		s.message(4)
+		s.settle(1)
+	},
+	"marker after max age": func(s *script) {
+		s.create(server.StreamConfig{SubjectDeleteMarkerTTL: time.Second, MaxAge: 400 * time.Millisecond})
+		s.pub("s.a", "x")
+		waitFor(s.t, "the marker", func() bool { return s.w.state(s.t).LastSeq == 2 })
+		s.message(2)
+		s.settle(0)
+	},
+	"republish": func(s *script) {
+		s.create(server.StreamConfig{RePublish: &server.RePublish{Source: "s.>", Destination: "copy.>"}})
+		got := s.w.listen(s.t, "copy.>")
+		s.pub("s.a", "one")
+		s.pub("s.a", "two", "A", "b")
+		s.pub("s.b", "three")
+		for range 3 {
+			s.heard(got)
+		}
+		s.update(func(c *server.StreamConfig) { c.RePublish.HeadersOnly = true })
+		s.pub("s.a", "four", "A", "b")
+		s.pub("s.a", "five")
+		s.heard(got)
+		s.heard(got)
+		s.update(func(c *server.StreamConfig) { c.RePublish.Source = "s.b"; c.RePublish.Destination = "copy.only" })
+		s.pub("s.a", "six")
+		s.pub("s.b", "seven")
+		s.heard(got)
+		s.update(func(c *server.StreamConfig) { c.RePublish = nil })
+		s.pub("s.b", "eight")
+		s.line("%d more", len(got))
+	},
+	"dedup window": func(s *script) {
+		s.create(server.StreamConfig{Duplicates: 200 * time.Millisecond})
+		s.pub("s.a", "x", "Nats-Msg-Id", "a")
+		s.pub("s.a", "x", "Nats-Msg-Id", "a")
+		time.Sleep(500 * time.Millisecond)
+		s.pub("s.a", "x", "Nats-Msg-Id", "a")
+		s.update(func(c *server.StreamConfig) { c.Duplicates = time.Hour })
+		time.Sleep(500 * time.Millisecond)
+		s.pub("s.a", "x", "Nats-Msg-Id", "a")
 	},
 	"marker TTL": func(s *script) {
 		s.create(server.StreamConfig{SubjectDeleteMarkerTTL: 3600e9})
