@@ -179,7 +179,7 @@ func (m *machine) sample(now int64, a *AckID, e *entry) {
 // active notes that somebody uses the consumer.
 func (m *machine) active(now int64) {
 	m.life.used = now
-	if m.set.push && m.life.check != 0 {
+	if m.life.check != 0 {
 		m.life.check = now + m.set.threshold
 	}
 }

@@ -166,6 +166,10 @@ func (c *Consumer) Wake(uint64) {
 	}
 }
 
+// Trimmed tells that messages left the stream otherwise than by acks: those of them that are outstanding are given up.
+// Without it that is noticed when they would be delivered again.
+func (c *Consumer) Trimmed() { c.post(letter{kind: mailTrimmed}) }
+
 // Pull is a request on $JS.API.CONSUMER.MSG.NEXT. The slices are borrowed. stall is nil or a channel to wait on.
 func (c *Consumer) Pull(reply, header, body []byte) (stall <-chan struct{}) {
 	if len(reply) == 0 {

@@ -100,7 +100,7 @@ func (r *rig) options(name string, cfg server.ConsumerConfig, state *storage.Sta
 	}
 	if state == nil {
 		var err error
-		if state, err = r.store.CreateStateLog(0, name); err != nil {
+		if state, err = r.store.CreateStateLog(0, name, false); err != nil {
 			r.t.Fatal(err)
 		}
 	}

@@ -45,6 +45,13 @@ func (w *logWorld) Get(seq uint64) (storage.Record, error) { return w.log.Get(se
 
 func (w *logWorld) Visible() uint64 { return w.log.Visible() }
 
+func (w *logWorld) Exists(seq uint64) bool { return w.log.Count(seq, nil) != w.log.Count(seq+1, nil) }
+
+func (w *logWorld) Removals() uint64 {
+	s := w.log.VisibleState()
+	return s.LastSeq - s.Messages
+}
+
 func (w *logWorld) Interest(subject string) bool { return w.bus.HasInterest(w.account, subject) }
 
 func (w *logWorld) Refilter(from uint64, texts []string) error {

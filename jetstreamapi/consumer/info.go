@@ -15,6 +15,7 @@ func (c *Consumer) Info() *server.ConsumerInfo {
 	if c.m.wait.n > 0 {
 		c.m.processWaiting(now.UnixNano(), false) // whoever is gone does not wait
 	}
+	c.m.prune(now.UnixNano())
 	if !c.idle.empty() {
 		c.run.schedule()
 	}

@@ -111,6 +111,7 @@ func (l *ledger) insert(sseq, dseq uint64) *entry {
 // redeliver records one more delivery of e.
 func (l *ledger) redeliver(e *entry, now, due int64) {
 	l.unqueue(e)
+	l.heap.remove(e) // while the state is loaded it is here: its expiry was not written
 	if e.count == 1 {
 		l.redelivered++
 	}

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,6 +27,10 @@ type world interface {
 	Refilter(from uint64, filters []string) error
 	// Visible is storage.Log's.
 	Visible() uint64
+	// Exists reports whether the message at seq (not above Visible) is in the log, without reading it.
+	Exists(seq uint64) bool
+	// Removals returns a number that grows with every message that leaves the log.
+	Removals() uint64
 	// Interest reports whether somebody listens on subject.
 	Interest(subject string) bool
 }
@@ -69,6 +74,7 @@ func (m *machine) start(now int64, visible uint64) {
 	m.push = newPush(now, &m.set)
 	m.pace = paceState{replaying: m.set.cfg.ReplayPolicy == server.ReplayOriginal, replayEnd: visible}
 	m.startTimers(now)
+	m.trimSkip(0)
 }
 
 // closing is what waiting requests are told when the consumer ends.
@@ -79,14 +85,16 @@ type closing struct {
 
 // lifeState is what the machine knows about being used.
 type lifeState struct {
-	used      int64 // last activity that counts for the inactive threshold
-	check     int64 // when to look whether the consumer is unused; 0: not
-	told      bool  // the owner was told
-	pauseEnd  int64 // when the pause that was announced ends; 0: no pause
-	sweep     int64 // when to look again whether inboxes are still listened on; 0: nobody waits
-	retry     int64 // when to read again after a fault; 0: no fault
-	delivered int64 // time of the last delivery; 0: none
-	acked     int64 // time of the last ack; 0: none
+	used      int64  // last activity that counts for the inactive threshold
+	check     int64  // when to look whether the consumer is unused; 0: not
+	told      bool   // the owner was told
+	pauseEnd  int64  // when the pause that was announced ends; 0: no pause
+	sweep     int64  // when to look again whether inboxes are still listened on; 0: nobody waits
+	retry     int64  // when to read again after a fault; 0: no fault
+	prune     int64  // when to look whether outstanding messages left the log; 0: not
+	removals  uint64 // world.Removals at the last look
+	delivered int64  // time of the last delivery; 0: none
+	acked     int64  // time of the last ack; 0: none
 }
 
 // skipList is what a consumer with deliver policy last_per_subject gives before it reads on from its cursor.
@@ -94,6 +102,9 @@ type skipList struct{ seqs []uint64 }
 
 // sweepEvery is how often the inboxes of waiting requests are looked at when nothing else happens.
 const sweepEvery = int64(2_000_000_000)
+
+// pruneEvery is how often a consumer that is at max_ack_pending looks whether outstanding messages left the log.
+const pruneEvery = int64(1_000_000_000)
 
 // faultRetry is the pause after a read that failed.
 const faultRetry = int64(1_000_000_000)
@@ -172,7 +183,8 @@ const (
 	atEnd                   // no message yet
 	full                    // max_ack_pending are outstanding
 	noTaker                 // there is a message, but no request may have it now
-	blocked                 // paused, nobody listens, waiting for flow control, or for time to pass
+	blocked                 // paused, nobody listens or asks, or waiting for flow control
+	held                    // waiting for time to pass
 	failed                  // the log cannot be read
 )
 
@@ -199,6 +211,9 @@ func (m *machine) deliver(now int64, budget int) (more bool) {
 
 // deliverOne sends the next message or says why not.
 func (m *machine) deliverOne(now int64) standing {
+	if m.isHeld(now) {
+		return held
+	}
 	if m.isBlocked(now) {
 		return blocked
 	}
@@ -209,8 +224,11 @@ func (m *machine) deliverOne(now int64) standing {
 	return m.offer(now, &c)
 }
 
+// isHeld reports whether deliveries wait for a time the machine set itself.
+func (m *machine) isHeld(now int64) bool { return now < m.life.retry || now < m.pace.until }
+
 func (m *machine) isBlocked(now int64) bool {
-	if now < m.set.pause || now < m.life.retry || now < m.pace.until {
+	if now < m.set.pause {
 		return true
 	}
 	if m.set.push {
@@ -237,11 +255,12 @@ func (m *machine) next(now int64) (candidate, standing) {
 	}
 	if len(m.skip.seqs) > 0 {
 		if rec, err := m.w.Get(m.skip.seqs[0]); err == nil {
+			m.trimSkip(1)
 			return candidate{rec: rec, count: 1}, ready
 		} else if !errors.Is(err, storage.ErrNotFound) {
 			return candidate{}, m.failedRead(now, err)
 		}
-		m.trimSkip()
+		m.trimSkip(0)
 		return m.next(now)
 	}
 	rec, err := m.w.Peek()
@@ -259,16 +278,18 @@ func (m *machine) failedRead(now int64, err error) standing {
 	return failed
 }
 
-// trimSkip drops messages from the front of the skip list that are no longer there, so that the number of pending
+// trimSkip drops messages from the skip list, at place at, that are no longer there, so that the number of pending
 // messages a client sees with the last one is the truth: clients wait for it to become 0.
-func (m *machine) trimSkip() {
-	for len(m.skip.seqs) > 0 {
-		if _, err := m.w.Get(m.skip.seqs[0]); !errors.Is(err, storage.ErrNotFound) {
-			return
+func (m *machine) trimSkip(at int) {
+	gone := at
+	for ; gone < len(m.skip.seqs); gone++ {
+		if m.w.Exists(m.skip.seqs[gone]) {
+			break
 		}
-		m.skip.seqs = m.skip.seqs[1:]
 	}
-	m.skip.seqs = nil
+	if gone > at {
+		m.skip.seqs = slices.Delete(m.skip.seqs, at, gone)
+	}
 }
 
 // numPending returns how many matching messages were not delivered yet.
@@ -294,7 +315,7 @@ func (m *machine) offer(now int64, c *candidate) standing {
 	if until := m.pace.delay(&m.set, now, c.rec.Seq, c.rec.Time, size); until > now {
 		m.pace.until = until
 		m.out.arena = m.out.arena[:mark]
-		return blocked
+		return held
 	}
 	var w *waiting
 	if m.set.push {
@@ -356,7 +377,6 @@ func (m *machine) accept(now int64, c *candidate) {
 	}
 	if len(m.skip.seqs) > 0 {
 		m.skip.seqs = m.skip.seqs[1:]
-		m.trimSkip()
 	} else {
 		_, _ = m.w.Next() // what Peek gave
 	}
@@ -374,11 +394,43 @@ func (m *machine) settle(now int64, why standing) {
 	if m.pace.replaying && m.position() > m.pace.replayEnd {
 		m.pace.replaying = false
 	}
-	if why != failed {
-		m.fault = nil
+	switch why {
+	case full:
+		if m.life.prune == 0 {
+			m.life.prune = now + pruneEvery
+		}
+	case atEnd, noTaker, blocked:
+		m.fault, m.life.prune = nil, 0
+		if m.wait.noWaits > 0 {
+			m.processWaiting(now, true)
+		}
+	case ready, held, failed:
 	}
-	if m.wait.noWaits > 0 && why != full && why != failed {
-		m.processWaiting(now, true)
+}
+
+// prune gives up what is outstanding or exhausted and no longer in the log.
+func (m *machine) prune(now int64) {
+	m.life.prune = 0
+	if m.led.len() == 0 && len(m.led.exhausted) == 0 {
+		return
+	}
+	removals := m.w.Removals()
+	if removals == m.life.removals {
+		return
+	}
+	m.life.removals = removals
+	for e := m.led.head; e != nil; {
+		next := e.next
+		if !m.w.Exists(e.sseq) {
+			m.vanished(now, e)
+		}
+		e = next
+	}
+	for seq := range m.led.exhausted {
+		if !m.w.Exists(seq) {
+			m.log.forgot(m.led.last.stream, seq)
+			m.led.forget(seq)
+		}
 	}
 }
 
@@ -402,7 +454,7 @@ func (m *machine) finish(now int64, e *entry) {
 
 // hungry reports whether a new message in the log is of interest now.
 func (m *machine) hungry(now int64) bool {
-	if m.closed != nil || m.isBlocked(now) {
+	if m.closed != nil || m.isHeld(now) || m.isBlocked(now) {
 		return false
 	}
 	return m.set.maxPending <= 0 || m.led.len() < m.set.maxPending

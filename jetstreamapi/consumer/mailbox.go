@@ -19,6 +19,7 @@ const (
 	mailInterest    // interest in the deliver subject may have changed
 	mailConfirm     // an ack became durable
 	mailRefuse      // an ack can never become durable
+	mailTrimmed     // messages left the log
 	mailUndelivered // a delivery reached nobody
 )
 

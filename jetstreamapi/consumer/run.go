@@ -129,6 +129,8 @@ func (m *machine) receive(now int64, l *letter) {
 		m.out.sends = append(m.out.sends, send{to: l.reply})
 	case mailRefuse:
 		m.refuseAck(l.reply)
+	case mailTrimmed:
+		m.prune(now)
 	case mailUndelivered:
 		m.undelivered(now, l.id.StreamSeq, l.reply)
 	}

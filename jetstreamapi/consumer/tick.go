@@ -30,6 +30,9 @@ func (m *machine) tick(now int64) {
 		m.life.pauseEnd = 0
 		m.announcePause(now)
 	}
+	if m.life.prune != 0 && now >= m.life.prune {
+		m.prune(now)
+	}
 	if m.life.check != 0 && now >= m.life.check {
 		m.checkUse(now)
 	}
@@ -42,7 +45,8 @@ func (m *machine) nextDue() int64 {
 	}
 	due := m.led.nextDue()
 	for _, t := range [...]int64{
-		m.wait.due, m.push.beat, m.pin.expires, m.life.pauseEnd, m.life.check, m.life.retry, m.pace.until,
+		m.wait.due, m.push.beat, m.pin.expires, m.life.pauseEnd, m.life.check, m.life.prune, m.life.retry,
+		m.pace.until,
 	} {
 		due = earlier(due, t)
 	}

@@ -85,7 +85,9 @@ func (w *waiting) rank() int {
 }
 
 func (q *waitQueue) remove(w *waiting) {
-	q.n--
+	if q.n--; q.n == 0 {
+		q.due = 0
+	}
 	if w.noWait {
 		q.noWaits--
 	}
