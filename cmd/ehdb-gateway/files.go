@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -18,6 +19,25 @@ func writePid(path string) error {
 	}
 	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())), 0o640); err != nil {
 		return fmt.Errorf("could not write pidfile: %w", err)
+	}
+	return nil
+}
+
+// removePid removes the pid file if it names this process: left behind, it would point -sl at a stranger.
+func removePid(path string) error {
+	if b, err := os.ReadFile(path); err != nil || string(b) != strconv.Itoa(os.Getpid()) {
+		return nil //nolint:nilerr // no pid file of ours
+	}
+	return removeFile(path)
+}
+
+// removeFile removes a file that may not be there; "" is none.
+func removeFile(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
 	return nil
 }

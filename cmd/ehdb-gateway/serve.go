@@ -90,9 +90,6 @@ func (a *app) start(ctx context.Context) error {
 	}
 	a.gw, a.core = gw, core{cfg: a.cfg, gw: gw, router: a.router}
 	a.banner()
-	if err := writePid(o.PidFile); err != nil {
-		return err
-	}
 	if o.JetStream {
 		a.streams = newStreams(a)
 	}
@@ -113,7 +110,11 @@ func (a *app) start(ctx context.Context) error {
 		return err
 	}
 	a.ports = portsFile(o.PortsFileDir)
-	return writePorts(a.ports, []net.Addr{a.gw.Addr()}, a.monitorAddr())
+	if err := writePorts(a.ports, []net.Addr{a.gw.Addr()}, a.monitorAddr()); err != nil {
+		return err
+	}
+	// Not before the data directory is locked: a second process must not put its id in the place of the first one's.
+	return writePid(o.PidFile)
 }
 
 // banner says what is starting.
@@ -230,12 +231,5 @@ func (a *app) stop() error {
 	if a.profile != nil {
 		errs = append(errs, a.profile.Close())
 	}
-	for _, file := range []string{a.ports, a.cfg.Server.PidFile} {
-		if file != "" {
-			if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
-				errs = append(errs, err)
-			}
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, removePid(a.cfg.Server.PidFile), removeFile(a.ports))...)
 }

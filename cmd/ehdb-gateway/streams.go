@@ -2,17 +2,243 @@ package main
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"sync"
 
-	"github.com/noetl/ehdb-gateway/gateway/monitor"
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/internal/config"
 	"github.com/noetl/ehdb-gateway/internal/metrics"
+	"github.com/noetl/ehdb-gateway/jetstreamapi"
+	"github.com/noetl/ehdb-gateway/storage"
+	"github.com/noetl/ehdb-gateway/subjects"
 )
 
 // streams is JetStream as the other parts see it.
-type streams struct{ monitor.JetStream }
+type streams struct {
+	cfg *config.Config
+	log *slog.Logger
+	svc *jetstreamapi.Service
 
-func newStreams(*app) *streams { return &streams{} }
+	mu      sync.Mutex // guards what follows
+	serving bool
+	last    storage.Stats // as it was when the data directory was last open
+}
 
-func (*streams) start(context.Context) error { return errors.New("this build has no JetStream yet") }
-func (*streams) stop() error                 { return nil }
-func (*streams) addTo(*metrics.Sources)      {}
+func newStreams(a *app) *streams {
+	s := &streams{cfg: a.cfg, log: a.log.Logger}
+	o, own, id := a.cfg.Server, a.cfg.EHDB, a.gw.Stats()
+	memory, disk := storeLimits(o, a.cfg.DataDir)
+	s.svc = jetstreamapi.New(jetstreamapi.Options{
+		Bus: a.router,
+		Storage: storage.Options{
+			Dir: a.cfg.DataDir, Shards: own.Shards, QueueBytes: own.QueueBytes, StallBytes: own.StallBytes,
+			WindowSize: own.WindowBytes, Events: s.events(a.metrics),
+		},
+		ServerName: id.ServerName, ServerID: id.ServerID, Domain: o.JetStreamDomain,
+		Accounts: a.cfg.JetStreamAccounts, MaxMemory: memory, MaxStore: disk,
+		Limits: o.JetStreamLimits, Lax: o.NoJetStreamStrict, SyncInterval: o.SyncInterval,
+		Placement: placementOf(own.Map), QueueLimit: int(o.JetStreamRequestQueueLimit), Logger: s.log,
+	})
+	s.log.Info("Starting JetStream")
+	s.log.Info("---------------- JETSTREAM ----------------")
+	s.log.Info("  Max Memory:      {bytes}", slog.String("bytes", friendly(memory)))
+	s.log.Info("  Max Storage:     {bytes}", slog.String("bytes", friendly(disk)))
+	s.log.Info("  Store Directory: {dir}", slog.String("dir", `"`+a.cfg.DataDir+`"`))
+	if o.JetStreamDomain != "" {
+		s.log.Info("  Domain:          {domain}", slog.String("domain", o.JetStreamDomain))
+	}
+	s.log.Info("-------------------------------------------")
+	return s
+}
+
+// friendly writes bytes as nats-server does.
+func friendly(bytes int64) string {
+	const units = "KMGTPE"
+	if bytes < 1024 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	exp := min(int(math.Log(float64(bytes))/math.Log(1024)), len(units))
+	return fmt.Sprintf("%.2f %cB", float64(bytes)/math.Pow(1024, float64(exp)), units[exp-1])
+}
+
+// events turns what happens in the data directory into log lines and measurements.
+func (s *streams) events(m *metrics.Metrics) storage.Events {
+	return storage.Events{
+		Synced: m.Synced,
+		TailCut: func(path string, offset, bytes int64) {
+			s.log.Warn("A torn tail was cut off: these bytes were never acknowledged",
+				slog.String("path", path), slog.Int64("offset", offset), slog.Int64("bytes", bytes))
+		},
+		NoSpace: func(err error) {
+			s.log.Error("No space left: publishes are refused until there is", slog.Any("error", err))
+		},
+		Resumed: func() { s.log.Info("There is space again: publishes are taken") },
+		Stopped: func(err error) {
+			s.log.Error("The data directory failed: nothing is acknowledged until it is open again", slog.Any("error", err))
+		},
+		Recovered: func(logs int, records uint64, seconds float64) {
+			s.log.Info("Recovered {records} records of {logs} logs in {seconds} s", slog.Uint64("records", records),
+				slog.Int("logs", logs), slog.String("seconds", fmt.Sprintf("%.3f", seconds)))
+		},
+	}
+}
+
+// start recovers the streams and serves them.
+func (s *streams) start(ctx context.Context) error {
+	if err := s.svc.Start(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.serving = true
+	s.mu.Unlock()
+	want, have := s.cfg.EHDB.Shards, s.stats().Shards
+	if want != 0 && want != len(have) {
+		return fmt.Errorf("the data directory %s has %d shards and ehdb.shards says %d: the number is settled when a "+
+			"directory is made; set ehdb { shards: %d }", s.cfg.DataDir, len(have), want, len(have))
+	}
+	return nil
+}
+
+func (s *streams) stop() error {
+	s.mu.Lock()
+	serving := s.serving
+	s.serving = false
+	s.mu.Unlock()
+	if !serving {
+		return nil
+	}
+	return s.svc.Stop(context.Background())
+}
+
+// up reports whether the streams serve.
+func (s *streams) up() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.serving
+}
+
+// stats returns the counters of the data directory; while it is closed after a failure, the last ones.
+func (s *streams) stats() storage.Stats {
+	st := s.svc.Store()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st != nil {
+		s.last = st.Stats()
+	}
+	return s.last
+}
+
+// Jsz implements monitor.JetStream.
+func (s *streams) Jsz(o *server.JSzOptions) (*server.JSInfo, error) {
+	if !s.up() {
+		return &server.JSInfo{Disabled: true}, nil
+	}
+	return s.svc.Jsz(o), nil
+}
+
+// Healthz implements monitor.JetStream.
+func (s *streams) Healthz(o *server.HealthzOptions) *server.HealthStatus {
+	var found []server.HealthzError
+	switch {
+	case !s.up():
+		found = []server.HealthzError{{Type: server.HealthzErrorJetStream, Error: server.NewJSNotEnabledError().Error()}}
+	case o.JSEnabledOnly || o.JSEnabled:
+	default:
+		found = s.svc.Health(o.Account, o.Stream, o.Consumer)
+	}
+	h := &server.HealthStatus{Status: "ok", StatusCode: http.StatusOK}
+	if len(found) == 0 {
+		return h
+	}
+	h.StatusCode = http.StatusServiceUnavailable
+	if missing(o, found) {
+		h.StatusCode = http.StatusNotFound
+	}
+	if o.Details {
+		h.Status, h.Errors = "error", found
+		return h
+	}
+	h.Status, h.Error = "unavailable", found[0].Error
+	return h
+}
+
+// missing reports whether what was asked about is not there, as opposed to not serving.
+func missing(o *server.HealthzOptions, found []server.HealthzError) bool {
+	for _, e := range found {
+		switch e.Error {
+		case server.NewJSStreamNotFoundError().Description, server.NewJSConsumerNotFoundError().Description,
+			fmt.Sprintf("JetStream account %q not found", o.Account):
+			return true
+		}
+	}
+	return false
+}
+
+// addTo gives metrics their view of the streams.
+func (s *streams) addTo(m *metrics.Sources) {
+	m.Shards = len(s.stats().Shards)
+	m.JetStream = s.measured
+	m.Durables = func(fn func(metrics.Durable)) {
+		for _, l := range s.svc.Lags() {
+			fn(metrics.Durable{
+				Shards: []int{int(l.Shard)}, Filters: filters(l), Pending: l.Pending,
+				AckPending: uint64(max(l.AckPending, 0)), //nolint:gosec // not negative
+			})
+		}
+	}
+}
+
+// filters are the subjects that l's lag is shown under.
+func filters(l jetstreamapi.Lag) []string {
+	if len(l.Filters) == 0 {
+		return []string{">"}
+	}
+	return l.Filters
+}
+
+func (s *streams) measured() metrics.JetStream {
+	out := metrics.JetStream{Storage: s.stats(), QueueLimit: s.cfg.EHDB.QueueBytes}
+	if !s.up() {
+		return out
+	}
+	for _, e := range s.svc.Health("", "", "") {
+		if e.Type == server.HealthzErrorJetStream {
+			out.StorageErr = fmt.Errorf("%s", e.Error)
+		}
+	}
+	j := s.svc.Jsz(&server.JSzOptions{})
+	out.Streams, out.Consumers = uint64(j.Streams), uint64(j.Consumers) //nolint:gosec // not negative
+	out.Messages, out.Bytes = j.Messages, j.Bytes
+	out.FileBytes, out.MemoryBytes = j.Store, j.Memory
+	out.APIRequests, out.APIErrors = j.API.Total, j.API.Errors
+	return out
+}
+
+// placement places streams by the subject map.
+type placement struct{ m *subjects.ShardMap }
+
+// placementOf returns nil, which is the default, when there is no map.
+func placementOf(m *subjects.ShardMap) jetstreamapi.Placement {
+	if m == nil {
+		return nil
+	}
+	return placement{m}
+}
+
+// Shards implements jetstreamapi.Placement. n is the number the map was made for, or the start fails.
+func (p placement) Shards(account, stream string, filters []string, _ int) []uint32 {
+	var out []uint32
+	for _, i := range p.m.Reach(account, stream, filters) {
+		out = append(out, uint32(i)) //nolint:gosec // a shard number
+	}
+	return out
+}
+
+// Route implements jetstreamapi.Placement.
+func (p placement) Route(account, stream string, subject []byte, _ int) uint32 {
+	return uint32(p.m.Shard(account, stream, subject)) //nolint:gosec // a shard number
+}

@@ -44,7 +44,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if c.s.JetStream != nil {
 		j = c.s.JetStream()
 	}
-	jetStream(ch, &j)
+	jetStream(ch, &j, c.s.JetStream == nil || j.Refusals != nil)
 	storageStats(ch, &j)
 	c.shards(ch, &j)
 	c.feed(ch, max(c.s.Shards, len(j.Storage.Shards)))
@@ -85,7 +85,8 @@ func (c *collector) gateway(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(slow, counter, float64(g.SlowDeadline), "write_deadline")
 }
 
-func jetStream(ch chan<- prometheus.Metric, j *JetStream) {
+// jetStream sends what the streams count; counted says whether refusals are among it.
+func jetStream(ch chan<- prometheus.Metric, j *JetStream, counted bool) {
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
 	send(ch, []value{
 		{"ehdb_jetstream_streams", "Streams.", j.Streams, gauge},
@@ -94,12 +95,14 @@ func jetStream(ch chan<- prometheus.Metric, j *JetStream) {
 		{"ehdb_jetstream_bytes", "Bytes of messages in streams.", j.Bytes, gauge},
 		{"ehdb_jetstream_api_requests_total", "Requests to the JetStream API.", j.APIRequests, counter},
 		{"ehdb_jetstream_api_errors_total", "Requests to the JetStream API answered with an error.", j.APIErrors, counter},
-		{"ehdb_jetstream_redeliveries_total", "Messages delivered again.", j.Redeliveries, counter},
 	})
 	used := desc("ehdb_jetstream_stored_bytes", "Bytes that count against the limits of the server.", "storage")
 	ch <- prometheus.MustNewConstMetric(used, gauge, float64(j.FileBytes), "file")
 	ch <- prometheus.MustNewConstMetric(used, gauge, float64(j.MemoryBytes), "memory")
 
+	if !counted {
+		return
+	}
 	refused := desc("ehdb_jetstream_publish_refusals_total", "Publishes refused, by JetStream's err_code.", "err_code")
 	codes := slices.Clone(refusals)
 	for code := range j.Refusals {
