@@ -62,7 +62,7 @@ func child() {
 // said was durable.
 func TestKill(t *testing.T) {
 	rounds := 5
-	if os.Getenv("EHDB_SLOW") == "1" {
+	if slow() {
 		rounds = 100
 	}
 	dir := t.TempDir()
@@ -103,8 +103,7 @@ func killOnce(t *testing.T, dir string) LSN {
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	timer := time.AfterFunc(50*time.Millisecond+rand.N(150*time.Millisecond), func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
+	var timer *time.Timer
 	var acked LSN
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		num, ok := strings.CutPrefix(lines.Text(), "synced ")
@@ -117,6 +116,9 @@ func killOnce(t *testing.T, dir string) LSN {
 			continue // the line it was killed in
 		}
 		acked = LSN(n) + 1
+		if timer == nil {
+			timer = time.AfterFunc(rand.N(150*time.Millisecond), func() { _ = cmd.Process.Kill() })
+		}
 	}
 	_ = cmd.Wait() // killed
 	return acked

@@ -129,6 +129,9 @@ func (s *segments) pinLast() (*segment, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seg := s.list[len(s.list)-1]
+	if seg.file != nil {
+		return seg, nil // just made
+	}
 	f, err := s.fs.Open(seg.path)
 	if err != nil {
 		return nil, err

@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// slow reports whether tests may take their time: all cases instead of a sample.
+func slow() bool { return os.Getenv("EHDB_SLOW") == "1" }
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -116,8 +119,10 @@ func (w *world) readAll() error {
 
 // body returns n bytes that no other block has.
 func (w *world) body(n int) []byte {
+	w.mu.Lock()
 	w.serial++
 	rnd := rand.New(rand.NewPCG(w.serial, 1))
+	w.mu.Unlock()
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = byte(rnd.Uint32())
@@ -158,8 +163,9 @@ func (w *world) sync() error {
 }
 
 func (w *world) drop(lsn LSN) error {
+	_, durable := w.log.Next() // rotation may have synced more than sync did
 	w.mu.Lock()
-	w.dropped = max(w.dropped, min(lsn, w.synced))
+	w.dropped = max(w.dropped, min(lsn, durable))
 	w.mu.Unlock()
 	return w.log.DropBefore(lsn)
 }
