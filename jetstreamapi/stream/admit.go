@@ -41,8 +41,8 @@ type facts interface {
 	duplicateOf(id []byte) uint64
 	// key returns the totals of one subject.
 	key(subject []byte) storage.KeyState
-	// lastMatching returns the last sequence of a filter with wildcards, or 0.
-	lastMatching(filter []byte) uint64
+	// lastMatching returns the last sequence of a filter with wildcards, or 0; known is false while it cannot be told.
+	lastMatching(filter []byte) (seq uint64, known bool)
 	// wanted reports whether any consumer's filters match subject.
 	wanted(subject []byte) bool
 	// totals returns the live messages and their bytes.
@@ -176,7 +176,11 @@ func checkExpectedSeq(at *position, f facts, in *incoming) verdict {
 		if len(h.ExpectedSubjectSeqSubj) > 0 {
 			subject = h.ExpectedSubjectSeqSubj
 		}
-		if last := lastOf(f, subject); last != parseSeq(h.ExpectedSubjectSeq) {
+		last, known := lastOf(f, subject)
+		if !known {
+			return refuse(server.NewJSStreamExpectedLastSeqPerSubjectNotReadyError())
+		}
+		if last != parseSeq(h.ExpectedSubjectSeq) {
 			return refuseAtHead(server.NewJSStreamWrongLastSequenceError(last))
 		}
 	} else if len(h.ExpectedSubjectSeqSubj) > 0 {
@@ -188,11 +192,11 @@ func checkExpectedSeq(at *position, f facts, in *incoming) verdict {
 	return verdict{}
 }
 
-func lastOf(f facts, subject []byte) uint64 {
-	if hasWildcard(subject) {
+func lastOf(f facts, subject []byte) (seq uint64, known bool) {
+	if subjects.HasWildcard(subject) {
 		return f.lastMatching(subject)
 	}
-	return f.key(subject).Last
+	return f.key(subject).Last, true
 }
 
 // checkReserved refuses the headers of schedules and of sourced messages.

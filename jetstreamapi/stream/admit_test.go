@@ -18,6 +18,7 @@ type table struct {
 	messages uint64
 	bytes    uint64
 	sizes    map[uint64]uint64
+	known    bool
 }
 
 func (t *table) duplicateOf(id []byte) uint64        { return t.ids[string(id)] }
@@ -25,13 +26,13 @@ func (t *table) key(subject []byte) storage.KeyState { return t.keys[string(subj
 func (t *table) wanted([]byte) bool                  { return t.interest }
 func (t *table) totals() (messages, size uint64)     { return t.messages, t.bytes }
 func (t *table) sizeAt(seq uint64) uint64            { return t.sizes[seq] }
-func (t *table) lastMatching(filter []byte) (last uint64) {
+func (t *table) lastMatching(filter []byte) (last uint64, known bool) {
 	for key, ks := range t.keys {
 		if subjects.Match(string(filter), key) {
 			last = max(last, ks.Last)
 		}
 	}
-	return last
+	return last, t.known
 }
 
 // headers writes a block from alternating names and values.
@@ -204,7 +205,7 @@ func TestAdmitInterest(t *testing.T) {
 
 func TestExpectedSubjectSequence(t *testing.T) {
 	set := settingsOf(t, server.StreamConfig{Subjects: []string{"a.>"}})
-	f := &table{keys: map[string]storage.KeyState{"a.b": {Last: 3, Count: 1}, "a.c": {Last: 5, Count: 1}}}
+	f := &table{known: true, keys: map[string]storage.KeyState{"a.b": {Last: 3, Count: 1}, "a.c": {Last: 5, Count: 1}}}
 	for _, c := range []struct {
 		pairs []string
 		want  string

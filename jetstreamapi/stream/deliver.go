@@ -114,6 +114,9 @@ func (s *Stream) store(set *settings, in *incoming, rollup rollupKind, now int64
 	}
 	seq := s.head.lastSeq
 	s.metrics.stored.Add(1)
+	if s.inflight.on {
+		s.inflight.note(seq, size, in.subject, s.log.Visible())
+	}
 	s.remember(in, seq, now)
 	s.expireAt(set, in, seq, ttl, now)
 	s.trimSubject(set, in.subject)

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"github.com/noetl/ehdb-gateway/storage"
-	"github.com/noetl/ehdb-gateway/subjects"
 )
 
 // duplicateOf implements facts.
@@ -11,33 +10,10 @@ func (s *Stream) duplicateOf(id []byte) uint64 { return s.dedupe.find(id) }
 // key implements facts.
 func (s *Stream) key(subject []byte) storage.KeyState { return s.log.Key(subject) }
 
-// lastMatching implements facts.
-func (s *Stream) lastMatching(filter []byte) uint64 {
-	f, err := subjects.Compile(string(filter))
-	if err != nil {
-		return 0
-	}
-	last := uint64(0)
-	s.log.EachKey(f, func(key []byte, _ storage.KeyState) bool {
-		last = max(last, s.log.Key(key).Last)
-		return true
-	})
-	return last
-}
-
 // totals implements facts.
 func (s *Stream) totals() (messages, size uint64) {
 	st := s.log.State()
 	return st.Messages, st.Bytes
-}
-
-// sizeAt implements facts.
-func (s *Stream) sizeAt(seq uint64) uint64 {
-	r, err := s.log.Get(seq)
-	if err != nil {
-		return 0
-	}
-	return s.settings.Load().sizeOf(len(r.Key), len(r.Header), len(r.Data))
 }
 
 // trim removes what the limits no longer allow. all applies the limit for each subject to every subject, which is for
@@ -97,8 +73,8 @@ func (s *Stream) trimSubject(set *settings, subject []byte) {
 // trimSubjects applies the limit for each subject to all.
 func (s *Stream) trimSubjects(set *settings) {
 	var over [][]byte
-	s.log.EachKey(nil, func(key []byte, ks storage.KeyState) bool {
-		if ks.Count > set.maxPer {
+	s.log.EachKey(nil, func(key []byte, _ storage.KeyState) bool {
+		if s.log.Key(key).Count > set.maxPer {
 			over = append(over, append([]byte(nil), key...))
 		}
 		return true

@@ -472,3 +472,5 @@ func (c *client) request(t testing.TB, subject string, header []byte, data strin
 	}
 	return ""
 }
+
+func unmarshal(text string, v any) error { return json.Unmarshal([]byte(text), v) }

@@ -1,8 +1,6 @@
 package stream
 
 import (
-	"bytes"
-
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
@@ -73,6 +71,11 @@ func (c *settings) evicts() bool {
 	return c.cfg.Discard == server.DiscardOld && (c.maxMsgs > 0 || c.maxBytes > 0)
 }
 
+// replacesBySize reports whether admission needs the size of the message that a new one would replace.
+func (c *settings) replacesBySize() bool {
+	return c.cfg.Discard == server.DiscardNew && c.maxBytes > 0 && c.maxPer > 0
+}
+
 // SizeOf returns how a message counts for max_bytes and in state.bytes, from the lengths of its parts. Clients see these
 // numbers, so they are those of nats-server's stores.
 func SizeOf(t server.StorageType) func(key, header, data int) uint64 {
@@ -96,13 +99,4 @@ func LogSpec(account string, cfg *server.StreamConfig) storage.LogSpec {
 		Name:     account + "/" + cfg.Name,
 		Size:     SizeOf(cfg.Storage),
 	}
-}
-
-func hasWildcard(subject []byte) bool {
-	for token := range bytes.SplitSeq(subject, []byte{'.'}) {
-		if len(token) == 1 && (token[0] == '*' || token[0] == '>') {
-			return true
-		}
-	}
-	return false
 }

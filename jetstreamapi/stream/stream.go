@@ -44,11 +44,12 @@ type Stream struct {
 
 	admin sync.Mutex // serialises Update and Stop; before mu
 
-	mu      sync.Mutex // guards all below
-	head    head
-	dedupe  dedupe
-	answers answerQueue
-	upkeep  upkeep
+	mu       sync.Mutex // guards all below
+	head     head
+	inflight inflight
+	dedupe   dedupe
+	answers  answerQueue
+	upkeep   upkeep
 
 	flusher flusher
 }
@@ -116,6 +117,9 @@ func (s *Stream) recover(set *settings) error {
 	st := s.log.State()
 	s.head.lastSeq, s.head.lastTime = st.LastSeq, st.LastTime
 	s.dedupe.window = set.cfg.Duplicates
+	if set.replacesBySize() {
+		s.inflight.start(s.head.lastSeq)
+	}
 	if err := s.rebuildDedupe(); err != nil {
 		return err
 	}

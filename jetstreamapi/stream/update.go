@@ -55,6 +55,9 @@ func (s *Stream) apply(old, set *settings) (sweep bool, err error) {
 		return false, errStopped
 	}
 	s.settings.Store(set)
+	if set.replacesBySize() {
+		s.inflight.start(s.head.lastSeq)
+	}
 	s.dedupe.window = set.cfg.Duplicates
 	s.dedupe.expire(s.stamp())
 	s.trim(set, true)
