@@ -209,12 +209,19 @@ func (a *account) sortedConsumers(e *streamEntry) []*consumerEntry {
 	return out
 }
 
-// stopServing ends the API of the account and waits for what was queued.
+// stopServing ends the API of the account and waits for the requests that were queued; their answers may still wait for
+// the disk.
 func (a *account) stopServing() {
 	if a.api != nil {
 		a.api.Close()
 	}
-	for _, q := range []*queue{a.writes, a.reads, a.answers, a.rejects} {
+	for _, q := range []*queue{a.writes, a.reads, a.rejects} {
 		q.close()
 	}
+}
+
+// stopAnswering ends the answers and advisories; nothing comes to wait for the disk any more.
+func (a *account) stopAnswering() {
+	a.answers.close()
+	a.advisories.close()
 }

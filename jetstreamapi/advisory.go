@@ -59,13 +59,35 @@ func (a *account) adviseConsumer(stream, consumer string, action server.ActionAd
 	})
 }
 
-// advisePause tells that a consumer was paused until a time or, if that is past, goes on.
-func (a *account) advisePause(c *consumerEntry, until time.Time) {
-	a.advise(server.JSAdvisoryConsumerPausePre+"."+c.stream.name+"."+c.name, &server.JSConsumerPauseAdvisory{
-		TypedEvent: typedEvent(server.JSConsumerPauseAdvisoryType),
-		Stream:     c.stream.name, Consumer: c.name, Domain: a.svc.opts.Domain,
-		Paused: time.Now().Before(until), PauseUntil: until,
-	})
+// adviseInDomain is advise for the events of a consumer or stream, which do not know the domain.
+func (a *account) adviseInDomain(subject string, event any) {
+	if domain := a.svc.opts.Domain; domain != "" {
+		if d := domainOf(event); d != nil {
+			*d = domain
+		}
+	}
+	a.advise(subject, event)
+}
+
+// domainOf returns where an event names its domain, nil if it has no place for it.
+func domainOf(event any) *string {
+	switch e := event.(type) {
+	case *server.JSConsumerDeliveryExceededAdvisory:
+		return &e.Domain
+	case *server.JSConsumerDeliveryNakAdvisory:
+		return &e.Domain
+	case *server.JSConsumerDeliveryTerminatedAdvisory:
+		return &e.Domain
+	case *server.JSConsumerAckMetric:
+		return &e.Domain
+	case *server.JSConsumerPauseAdvisory:
+		return &e.Domain
+	case *server.JSConsumerGroupPinnedAdvisory:
+		return &e.Domain
+	case *server.JSConsumerGroupUnpinnedAdvisory:
+		return &e.Domain
+	}
+	return nil
 }
 
 // audit tells what was asked of the API and what was answered. The bytes are kept until the event is sent.

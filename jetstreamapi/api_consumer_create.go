@@ -56,9 +56,6 @@ func (r *request) consumerMade(out *publisher, resp *jsapi.ConsumerCreateRespons
 	info.Config.Metadata = withServer(info.Config.Metadata)
 	resp.ConsumerInfo = info
 	r.done(out)
-	if p := info.Config.PauseUntil; p != nil && !p.IsZero() {
-		r.acc.advisePause(c, *p)
-	}
 }
 
 // nameConsumer checks the subject of a create request against its body, and sets the name the subject gives.

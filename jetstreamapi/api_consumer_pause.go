@@ -36,7 +36,6 @@ func serveConsumerPause(r *request, out *publisher) {
 				resp.Paused, resp.PauseRemaining = true, left
 			}
 			r.done(out)
-			a.advisePause(c, until)
 		})()
 	})
 	if err != nil {
@@ -52,10 +51,17 @@ func (a *account) pauseConsumer(c *consumerEntry, until time.Time, done func(err
 		cfg.PauseUntil = &until
 	}
 	setConsumerLevel(&cfg)
-	if err := a.record(c.memory, c.record(&cfg), done); err != nil {
-		return err
-	}
+	old := c.config()
 	c.consumer.Pause(until)
 	c.cfg.Store(&cfg)
+	if err := a.record(c.memory, c.record(&cfg), done); err != nil {
+		before := time.Time{}
+		if old.PauseUntil != nil {
+			before = *old.PauseUntil
+		}
+		c.consumer.Pause(before)
+		c.cfg.Store(old)
+		return err
+	}
 	return nil
 }

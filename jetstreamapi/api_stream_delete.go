@@ -46,7 +46,8 @@ func serveStreamDelete(r *request, out *publisher) {
 // deleteStream removes a stream, its consumers and what they store; done is called once that is durable. change is held.
 func (a *account) deleteStream(e *streamEntry, done storage.Done) error {
 	gone := catalogRecord{Account: a.name, Stream: e.name, Removed: true}
-	if err := a.record(e.memory, gone, done); err != nil {
+	durable, stopped := whenBoth(done)
+	if err := a.record(e.memory, gone, durable); err != nil {
 		return err
 	}
 	a.mu.RLock()
@@ -59,7 +60,10 @@ func (a *account) deleteStream(e *streamEntry, done storage.Done) error {
 		c.gone.Store(true)
 		c.stop(statusDeleted, jsapi.StatusConsumerDeleted)
 		a.removeConsumer(c)
-		c.dropState()
+		if err := c.dropState(); err != nil {
+			a.svc.log.Warn("the state of a deleted consumer stays for now",
+				"account", a.name, "stream", e.name, "consumer", c.name, "error", err)
+		}
 		a.adviseConsumer(e.name, c.name, server.DeleteEvent)
 	}
 	e.stop()
@@ -68,5 +72,6 @@ func (a *account) deleteStream(e *streamEntry, done storage.Done) error {
 		a.svc.log.Warn("the log of a deleted stream stays for now", "account", a.name, "stream", e.name, "error", err)
 	}
 	a.adviseStream(e.name, server.DeleteEvent)
+	stopped(nil)
 	return nil
 }

@@ -66,7 +66,7 @@ func (c *consumerEntry) start(state *storage.StateLog) error {
 			}
 		},
 		Inactive: c.inactive,
-		Advisory: a.advise,
+		Advisory: a.adviseInDomain,
 	})
 	if err != nil {
 		return fmt.Errorf("consumer %s of stream %s: %w", c.name, e.name, err)

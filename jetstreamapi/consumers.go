@@ -74,6 +74,7 @@ func (a *account) changeConsumer(
 			return server.NewJSConsumerAlreadyExistsError()
 		}
 	}
+	setInactiveThreshold(cfg)
 	if c.stream.config().Retention == server.WorkQueuePolicy && !c.stream.filtersFree(c.name, filtersOf(cfg)) {
 		return server.NewJSConsumerWQConsumerNotUniqueError()
 	}
@@ -210,6 +211,7 @@ func (a *account) makeConsumer(e *streamEntry, cfg *server.ConsumerConfig, done 
 	case cfg.Name == "":
 		cfg.Name = a.newConsumerName(e)
 	}
+	setInactiveThreshold(cfg)
 	c := &consumerEntry{
 		stream: e, name: cfg.Name, created: time.Now().UTC(),
 		memory: e.memory || cfg.MemoryStorage || cfg.Direct,
@@ -237,6 +239,17 @@ func (a *account) makeConsumer(e *streamEntry, cfg *server.ConsumerConfig, done 
 	a.adviseConsumer(e.name, c.name, server.CreateEvent)
 	started(nil)
 	return nil
+}
+
+// defaultInactiveThreshold is how long an ephemeral consumer may go unused.
+const defaultInactiveThreshold = 5 * time.Second
+
+// setInactiveThreshold shows the default of an ephemeral consumer in its configuration, but only once it exists: a
+// request that compares configurations is about what the client set.
+func setInactiveThreshold(cfg *server.ConsumerConfig) {
+	if cfg.Durable == "" && cfg.InactiveThreshold <= 0 {
+		cfg.InactiveThreshold = defaultInactiveThreshold
+	}
 }
 
 // home is the shard of the consumer's state: its stream's home.
@@ -274,7 +287,7 @@ func (a *account) newConsumerName(e *streamEntry) string {
 	}
 }
 
-// deleteConsumer removes a consumer that may be gone already; done is called once that is durable.
+// deleteConsumer removes a consumer that may be gone already; done (may be nil) is called once that is durable.
 func (a *account) deleteConsumer(c *consumerEntry, done storage.Done) error {
 	a.change.Lock()
 	defer a.change.Unlock()
@@ -282,14 +295,16 @@ func (a *account) deleteConsumer(c *consumerEntry, done storage.Done) error {
 	current := a.streams[c.stream.name]
 	live := current == c.stream && current.consumers[c.name] == c
 	a.mu.RUnlock()
+	if done == nil {
+		done = func(error) {}
+	}
 	if !live || c.gone.Swap(true) {
-		if done != nil {
-			done(nil)
-		}
+		done(nil)
 		return nil
 	}
 	gone := catalogRecord{Account: a.name, Stream: c.stream.name, Consumer: c.name, Removed: true}
-	if err := a.record(c.memory, gone, done); err != nil {
+	durable, stopped := whenBoth(done)
+	if err := a.record(c.memory, gone, durable); err != nil {
 		c.gone.Store(false)
 		return err
 	}
@@ -300,5 +315,6 @@ func (a *account) deleteConsumer(c *consumerEntry, done storage.Done) error {
 			"account", a.name, "stream", c.stream.name, "consumer", c.name, "error", err)
 	}
 	a.adviseConsumer(c.stream.name, c.name, server.DeleteEvent)
+	stopped(nil)
 	return nil
 }

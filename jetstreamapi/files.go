@@ -82,13 +82,13 @@ func (s *Service) openFiles(ctx context.Context) error {
 	}
 	c, err := openCatalog(st.Catalog())
 	if err != nil {
-		return joinClose(err, st)
+		return errors.Join(err, st.Close())
 	}
 	s.files.mu.Lock()
 	s.files.store, s.files.catalog, s.files.err = st, c, nil
 	s.files.mu.Unlock()
-	if err := s.recoverAssets(c, st); err != nil {
-		return fmt.Errorf("%w; %w", err, s.closeFiles())
+	if err := s.recoverAssets(c, st, func(string) bool { return true }); err != nil {
+		return errors.Join(err, s.closeFiles())
 	}
 	return nil
 }
@@ -119,6 +119,8 @@ func (s *Service) superviseFiles() {
 }
 
 func (s *Service) reopenFiles(cause error) {
+	s.reload.Lock()
+	defer s.reload.Unlock()
 	s.log.Error("the data directory failed; it is closed and opened again", "error", cause)
 	s.setFilesError(fmt.Errorf("data directory failed: %w", cause))
 	for _, a := range s.sortedAccounts() {
@@ -199,17 +201,21 @@ func (a *account) stopAssets(which func(*streamEntry) bool) {
 
 var errUnknownAccount = errors.New("the account has no JetStream any more")
 
-// recoverAssets brings back the streams of the catalog, then the consumers.
-func (s *Service) recoverAssets(c *catalog, st *storage.Store) error {
+// recoverAssets brings back the streams of the catalog, then the consumers, of the accounts that which selects.
+func (s *Service) recoverAssets(c *catalog, st *storage.Store, which func(account string) bool) error {
 	streams, consumers, err := c.records()
 	if err != nil {
 		return err
 	}
 	for i := range streams {
-		s.recoverStream(&streams[i], st)
+		if which(streams[i].Account) {
+			s.recoverStream(&streams[i], st)
+		}
 	}
 	for i := range consumers {
-		s.recoverConsumer(&consumers[i], st)
+		if which(consumers[i].Account) {
+			s.recoverConsumer(&consumers[i], st)
+		}
 	}
 	return nil
 }

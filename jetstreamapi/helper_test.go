@@ -162,6 +162,12 @@ type oracle struct{ nc *nats.Conn }
 
 func startOracle(t testing.TB, change func(*server.Options)) *oracle {
 	t.Helper()
+	_, o := startOracleServer(t, change)
+	return o
+}
+
+func startOracleServer(t testing.TB, change func(*server.Options)) (*server.Server, *oracle) {
+	t.Helper()
 	o := &server.Options{
 		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), ServerName: "S1", NoLog: true, NoSigs: true,
 	}
@@ -185,7 +191,7 @@ func startOracle(t testing.TB, change func(*server.Options)) *oracle {
 		s.Shutdown()
 		s.WaitForShutdown()
 	})
-	return &oracle{nc: nc}
+	return s, &oracle{nc: nc}
 }
 
 func (o *oracle) request(t testing.TB, subject, header, body string) answer {

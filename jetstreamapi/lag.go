@@ -1,6 +1,11 @@
 package jetstreamapi
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/noetl/ehdb-gateway/storage"
+	"github.com/noetl/ehdb-gateway/subjects"
+)
 
 // Lag is how far one durable consumer is behind its stream.
 type Lag struct {
@@ -9,6 +14,9 @@ type Lag struct {
 	Pending                   uint64   // messages not delivered yet
 	AckPending                int      // delivered and not acknowledged
 	Shard                     uint32   // where the stream is at home
+	Shards                    []uint32 // all shards of the stream, home first
+	// Count returns how many of the messages not delivered yet match a filter. It may search the index.
+	Count func(filter string) uint64
 }
 
 // Lags returns the lag of every durable consumer, by account, stream and name.
@@ -36,8 +44,19 @@ func (c *consumerEntry) lag() Lag {
 		Filters: slices.Clone(filtersOf(c.config())),
 		Pending: info.NumPending, AckPending: info.NumAckPending,
 	}
-	if len(c.stream.shards) > 0 {
-		l.Shard = uint32(c.stream.shards[0])
+	for _, id := range c.stream.shards {
+		l.Shards = append(l.Shards, uint32(id))
+	}
+	if len(l.Shards) > 0 {
+		l.Shard = l.Shards[0]
+	}
+	log, from := c.stream.log, info.Delivered.Stream+1
+	l.Count = func(filter string) uint64 {
+		f, err := subjects.Compile(filter)
+		if err != nil {
+			return 0
+		}
+		return log.Count(from, []storage.Filter{f})
 	}
 	return l
 }

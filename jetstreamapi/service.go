@@ -2,6 +2,7 @@ package jetstreamapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -23,6 +24,7 @@ type Service struct {
 	sched *consumer.Scheduler
 	files files
 
+	reload   sync.Mutex // held while the set of accounts changes, and while a failed data directory is reopened
 	mu       sync.RWMutex
 	accounts map[string]*account
 
@@ -62,27 +64,20 @@ func (s *Service) Start(ctx context.Context) error {
 	if err := s.openFiles(ctx); err != nil {
 		s.stop()
 		s.sched.Close()
-		return joinClose(err, mem)
+		return errors.Join(err, mem.Close())
 	}
 	for _, a := range s.sortedAccounts() {
 		if err := a.open(); err != nil {
-			return fmt.Errorf("%w; %w", err, s.Stop(ctx))
+			return errors.Join(err, s.Stop(ctx))
 		}
 	}
 	s.loops.Go(s.superviseFiles)
 	return nil
 }
 
-func joinClose(err error, st *storage.Store) error {
-	if e := st.Close(); e != nil {
-		return fmt.Errorf("%w; and closing: %w", err, e)
-	}
-	return err
-}
-
-// Stop ends the API, then the consumers (waiting pull requests are answered), then the streams, then the store. ctx
-// bounds the wait for requests in flight only in that it is asked to: what was acknowledged is durable in any case.
-func (s *Service) Stop(_ context.Context) error {
+// Stop ends the API, then the consumers (waiting pull requests are answered), then the streams, then the store: what
+// was asked for and is durable by then is still answered.
+func (s *Service) Stop(context.Context) error {
 	s.stop()
 	s.loops.Wait()
 	accounts := s.sortedAccounts()
@@ -91,12 +86,11 @@ func (s *Service) Stop(_ context.Context) error {
 	}
 	for _, a := range accounts {
 		a.stopAssets(func(*streamEntry) bool { return true })
-		a.advisories.close()
 	}
 	s.sched.Close()
-	err := s.closeFiles()
-	if e := s.mem.Close(); e != nil && err == nil {
-		err = e
+	err := errors.Join(s.closeFiles(), s.mem.Close())
+	for _, a := range accounts {
+		a.stopAnswering()
 	}
 	return err
 }

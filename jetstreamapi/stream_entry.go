@@ -89,7 +89,7 @@ func (e *streamEntry) start(log *storage.Log) error {
 		Domain:   a.svc.opts.Domain,
 		Reserve:  func(n int64) error { return a.reserve(cfg.Storage, n) },
 		Release:  func(n int64) { a.addUsed(cfg.Storage, -n) },
-		Advisory: a.advise,
+		Advisory: a.adviseInDomain,
 	})
 	if err != nil {
 		a.addUsed(cfg.Storage, -int64(log.State().Bytes)) //nolint:gosec // as above

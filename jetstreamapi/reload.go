@@ -1,0 +1,60 @@
+package jetstreamapi
+
+import (
+	"errors"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// SetAccounts changes which accounts have JetStream, and their limits, while the service runs. The streams of an account
+// that lost it are kept and served again once it has it back. Limits hold for what comes from then on.
+func (s *Service) SetAccounts(accounts map[string]server.JetStreamAccountLimits) error {
+	s.reload.Lock()
+	defer s.reload.Unlock()
+	for _, a := range s.sortedAccounts() {
+		limits, ok := accounts[a.name]
+		if ok {
+			a.limits.Store(&limits)
+			continue
+		}
+		s.removeAccount(a)
+	}
+	var errs []error
+	for name, limits := range accounts {
+		if s.account(name) == nil {
+			errs = append(errs, s.addAccount(name, limits))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) removeAccount(a *account) {
+	a.stopServing()
+	a.stopAssets(func(*streamEntry) bool { return true })
+	for _, e := range a.sortedStreams("") {
+		a.removeStream(e)
+		if !e.memory {
+			continue
+		}
+		if err := e.dropLog(nil); err != nil {
+			s.log.Warn("a stream in memory is not freed", "account", a.name, "stream", e.name, "error", err)
+		}
+	}
+	s.mu.Lock()
+	delete(s.accounts, a.name)
+	s.mu.Unlock()
+	a.stopAnswering()
+}
+
+// addAccount makes an account and brings back what the catalog has of it.
+func (s *Service) addAccount(name string, limits server.JetStreamAccountLimits) error {
+	a := newAccount(s, name, limits)
+	s.mu.Lock()
+	s.accounts[name] = a
+	s.mu.Unlock()
+	c, err := s.fileCatalog()
+	if err == nil {
+		err = s.recoverAssets(c, s.fileStore(), func(account string) bool { return account == name })
+	}
+	return errors.Join(err, a.open())
+}
