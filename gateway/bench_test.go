@@ -7,15 +7,13 @@ import (
 	"net"
 	"strings"
 	"testing"
-
-	"github.com/nats-io/nats-server/v2/server"
 )
 
 // The benchmarks run the same raw client against the gateway and a real nats-server, side by side: compare ratios.
 
 func servers(b *testing.B, run func(b *testing.B, addr net.Addr)) {
 	b.Run("server=gateway", func(b *testing.B) { run(b, start(b, nil).Addr()) })
-	b.Run("server=nats-server", func(b *testing.B) { run(b, oracle(b, &server.Options{})) })
+	b.Run("server=nats-server", func(b *testing.B) { run(b, oracle(b, nil).Addr()) })
 }
 
 // dialBench connects and waits until the server has taken the CONNECT.

@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,14 +75,46 @@ func newClient(s *Server, conn net.Conn) *client {
 	return c
 }
 
-// logger returns the log with the connection's name.
-func (c *client) logger() *slog.Logger {
-	return c.server.log.With(slog.String("client", c.String()))
+// log writes a line about the connection. msg may name attrs in braces, which the log fills in.
+func (c *client) log(level slog.Level, msg string, attrs ...slog.Attr) {
+	ctx := context.Background() //nolint:forbidigo // nothing cancels a line of the log
+	if !c.server.log.Enabled(ctx, level) {
+		return
+	}
+	attrs = append(attrs, slog.String("client", c.String()))
+	c.server.log.LogAttrs(ctx, level, "{client} - "+msg, attrs...) //nolint:sloglint // the callers' messages are constant
+}
+
+func (c *client) debug(msg string, attrs ...slog.Attr)  { c.log(slog.LevelDebug, msg, attrs...) }
+func (c *client) notice(msg string, attrs ...slog.Attr) { c.log(slog.LevelInfo, msg, attrs...) }
+func (c *client) fault(msg string, attrs ...slog.Attr)  { c.log(slog.LevelError, msg, attrs...) }
+
+// quoted is an attribute in Go quotes: what a client sent cannot pass for something else in the log.
+func quoted[T string | []byte](key string, value T) slog.Attr {
+	return slog.String(key, strconv.Quote(string(value)))
 }
 
 // String names the connection as nats-server's log does.
 func (c *client) String() string {
-	return fmt.Sprintf("%s - cid:%d", net.JoinHostPort(c.host, strconv.Itoa(int(c.port))), c.cid)
+	name := fmt.Sprintf("%s - cid:%d", net.JoinHostPort(c.host, strconv.Itoa(int(c.port))), c.cid)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var lang []string
+	for _, part := range []string{c.told.Version, c.told.Lang, c.told.Name} {
+		if part != "" {
+			lang = append(lang, part)
+		}
+	}
+	if c.told.Version != "" {
+		lang[0] = "v" + lang[0]
+	}
+	if len(lang) > 0 {
+		name += fmt.Sprintf(" - %q", strings.Join(lang, ":"))
+	}
+	if c.login != nil && c.login.User != "" {
+		name += fmt.Sprintf(" - %q", c.login.Account+"/"+c.login.User)
+	}
+	return name
 }
 
 func (c *client) touch(now time.Time) { c.lastActivity.Store(now.UnixNano()) }
@@ -100,14 +134,14 @@ func (c *client) greet() bool {
 	if reason := s.admit(c); reason != "" {
 		if reason == ReasonMaxConnections {
 			s.connectionsRefused.Add(1)
-			c.logger().Error("maximum connections exceeded")
+			c.fault("maximum connections exceeded")
 			c.sendErr(errMaxConnections)
 		}
 		c.close(reason)
 		c.writeLoop()
 		return false
 	}
-	c.logger().Debug("Client connection created")
+	c.debug("Client connection created")
 	if !c.startTimers(set) {
 		c.writeLoop()
 		return false
@@ -165,7 +199,7 @@ func (c *client) close(reason CloseReason) {
 	}
 	c.out.mu.Unlock()
 
-	c.logger().Debug("Client connection closed", slog.String("reason", string(reason)))
+	c.debug("Client connection closed: {reason}", slog.String("reason", string(reason)))
 	if reason == ReasonStale {
 		c.server.stale.Add(1)
 	}
@@ -197,12 +231,12 @@ func (c *client) currentSession() bus.Session {
 
 func (c *client) authTimedOut() {
 	c.sendErr(errAuthTimeout)
-	c.logger().Debug("Authentication Timeout")
+	c.debug("Authentication Timeout")
 	c.close(ReasonAuthTimeout)
 }
 
 func (c *client) loginExpired() {
 	c.sendErr(errAuthExpired)
-	c.logger().Debug("User Authentication Expired")
+	c.debug("User Authentication Expired")
 	c.close(ReasonAuthExpired)
 }

@@ -38,7 +38,7 @@ func (c *client) connect(arg []byte) bool {
 	now := time.Now()
 	c.touch(now)
 	if err := json.Unmarshal(arg, &c.options); err != nil {
-		c.logger().Error("CONNECT is not valid JSON", slog.Any("error", err))
+		c.fault("CONNECT is not valid JSON: {error}", slog.Any("error", err))
 		c.close(ReasonProtocolViolation)
 		return false
 	}
@@ -100,7 +100,11 @@ func (c *client) authenticate() bool {
 
 func (c *client) authFailed(err error) {
 	c.server.authFailures.Add(1)
-	c.logger().Error("authentication error", slog.Any("error", err), slog.String("user", c.options.User))
+	if c.options.User != "" {
+		c.fault("authentication error - User {user}: {error}", quoted("user", c.options.User), slog.Any("error", err))
+	} else {
+		c.fault("authentication error: {error}", slog.Any("error", err))
+	}
 	c.flush()
 	c.sendErr(errAuthorization)
 	reason := ReasonAuthFailure
@@ -182,7 +186,7 @@ func (c *client) openSession() bool {
 	}
 	session, err := c.server.options.Bus.Open(bus.KindClient, id, c)
 	if err != nil {
-		c.logger().Error("open of a session failed", slog.Any("error", err))
+		c.fault("open of a session failed: {error}", slog.Any("error", err))
 		c.close(ReasonInternal)
 		return false
 	}
@@ -206,7 +210,8 @@ func (c *client) openSession() bool {
 func (c *client) move(from, to bus.Session) {
 	for _, s := range from.Subscriptions() {
 		if _, err := to.Subscribe(string(s.SID), s.Filter, s.Queue); err != nil {
-			c.logger().Warn("subscription lost at CONNECT", slog.String("subject", s.Filter), slog.Any("error", err))
+			c.fault("subscription to {subject} lost at CONNECT: {error}",
+				quoted("subject", s.Filter), slog.Any("error", err))
 			continue
 		}
 		if limit := s.Max(); limit > 0 {
@@ -240,7 +245,7 @@ func (c *client) ignoreInfo(arg []byte) bool {
 	if json.Valid(arg) {
 		return true
 	}
-	c.logger().Error("INFO is not valid JSON")
+	c.fault("INFO is not valid JSON")
 	c.close(ReasonProtocolViolation)
 	return false
 }

@@ -80,7 +80,7 @@ func (c *client) pingDue() {
 	c.mu.Unlock()
 	switch {
 	case stale:
-		c.logger().Debug("Stale Client Connection - Closing")
+		c.debug("Stale Client Connection - Closing")
 		c.sendErr(errStale)
 		c.close(ReasonStale)
 	case send:

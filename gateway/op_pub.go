@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"fmt"
-	"log/slog"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -75,7 +74,7 @@ func (c *client) mayPublish(cmd *wire.Command) bool {
 	if len(cmd.Reply) > 0 && (cmd.Reply[0] == '_' || cmd.Reply[0] == '$') && reservedReply(cmd.Reply) {
 		c.flush()
 		c.sendErr(fmt.Sprintf("Permissions Violation for Publish with Reply of %q", cmd.Reply))
-		c.logger().Error("Publish Violation", slog.String("reply", string(cmd.Reply)))
+		c.fault("Publish Violation - Reply {reply}", quoted("reply", cmd.Reply))
 		return false
 	}
 	return true
@@ -84,7 +83,7 @@ func (c *client) mayPublish(cmd *wire.Command) bool {
 func (c *client) publishViolation(subject []byte) {
 	c.flush()
 	c.sendErr(fmt.Sprintf("Permissions Violation for Publish to %q", subject))
-	c.logger().Error("Publish Violation", slog.String("subject", string(subject)))
+	c.fault("Publish Violation - Subject {subject}", quoted("subject", subject))
 }
 
 // noResponders tells the requester that nobody heard its request.

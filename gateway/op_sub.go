@@ -26,7 +26,7 @@ func (c *client) subscribe(cmd *wire.Command) bool {
 		return false
 	}
 	if limit := c.server.settings.Load().MaxSubs; limit > 0 && c.bus.NumSubscriptions() >= limit {
-		c.logger().Error("maximum subscriptions exceeded")
+		c.fault("maximum subscriptions exceeded")
 		c.sendErr(errMaxSubscriptions)
 		return true
 	}
@@ -35,7 +35,7 @@ func (c *client) subscribe(cmd *wire.Command) bool {
 		return true
 	}
 	if _, err := c.bus.Subscribe(sid, filter, queue); err != nil && !c.uses(sid) {
-		c.logger().Debug("subscribe failed", slog.Any("error", err))
+		c.debug("subscribe failed: {error}", slog.Any("error", err))
 		if errors.Is(err, bus.ErrClosed) {
 			return false
 		}
@@ -63,7 +63,7 @@ func (c *client) maySubscribe(sid, filter, queue string) bool {
 		if queue != "" {
 			text += fmt.Sprintf(" using queue %q", queue)
 		}
-		c.subscribeViolation(sid, text)
+		c.subscribeViolation(sid, filter, queue, text)
 		return false
 	}
 	if c.guard != nil && c.guard.perms.NeedsFilter(filter, queue) {
@@ -73,15 +73,17 @@ func (c *client) maySubscribe(sid, filter, queue string) bool {
 	}
 	limit := c.server.settings.Load().MaxSubTokens
 	if limit > 0 && subjects.NumTokens(filter) > int(limit) {
-		c.subscribeViolation(sid, fmt.Sprintf("Permissions Violation for Subscription to %q, too many tokens", filter))
+		c.subscribeViolation(sid, filter, queue,
+			fmt.Sprintf("Permissions Violation for Subscription to %q, too many tokens", filter))
 		return false
 	}
 	return true
 }
 
-func (c *client) subscribeViolation(sid, text string) {
+func (c *client) subscribeViolation(sid, filter, queue, text string) {
 	c.sendErr(text)
-	c.logger().Error("Subscription Violation", slog.String("text", text), slog.String("sid", sid))
+	c.fault("Subscription Violation - Subject {subject}, Queue: {queue}, SID {sid}",
+		quoted("subject", filter), quoted("queue", queue), quoted("sid", sid))
 }
 
 // unsubscribe handles UNSUB.

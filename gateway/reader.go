@@ -117,7 +117,7 @@ func (c *client) control(cmd *wire.Command) bool {
 	case wire.OpConnect:
 		return c.connect(cmd.Arg)
 	case wire.OpErr:
-		c.logger().Error("Client Error", slog.String("text", string(cmd.Arg)))
+		c.fault("Client Error {text}", quoted("text", cmd.Arg))
 		c.close(ReasonParseError)
 		return false
 	case wire.OpInfo:
@@ -175,29 +175,28 @@ func (c *client) pause(gate <-chan struct{}) {
 	case <-gate:
 	case <-c.gone:
 	case <-limit.C:
-		c.logger().Warn("Producer was stalled for a long time", slog.Duration("limit", defaultStallLimit))
+		c.fault("Producer was stalled for {limit}", slog.Duration("limit", defaultStallLimit))
 	}
 }
 
 // parseFailed answers what the parser could not take and ends the connection.
 func (c *client) parseFailed(err error) {
-	log := c.logger().With(slog.Any("error", err))
 	var payload *wire.PayloadError
 	switch {
 	case errors.As(err, &payload):
-		log.Error("maximum payload exceeded")
+		c.fault("{error}", slog.Any("error", err))
 		c.sendErr(errMaxPayload)
 		c.close(ReasonMaxPayload)
 	case errors.Is(err, wire.ErrMaxControlLine):
-		log.Error("maximum control line exceeded")
+		c.fault("{error}", slog.Any("error", err))
 		c.sendErr(errMaxControlLine)
 		c.close(ReasonMaxControlLine)
 	case errors.Is(err, wire.ErrUnknownOp):
-		log.Error("Client parser ERROR")
+		c.fault("Client parser ERROR: {error}", slog.Any("error", err))
 		c.sendErr(errUnknownOp)
 		c.close(ReasonProtocolViolation)
 	default:
-		log.Error("Client parser ERROR")
+		c.fault("Client parser ERROR: {error}", slog.Any("error", err))
 		c.close(ReasonProtocolViolation)
 	}
 }

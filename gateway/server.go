@@ -132,8 +132,8 @@ func (s *Server) Start() error {
 		return err
 	}
 	s.state = stateRunning
-	//nolint:sloglint // tools look for this line as nats-server writes it
-	s.log.Info("Listening for client connections on " + net.JoinHostPort(o.Host, strconv.Itoa(s.port)))
+	s.log.Info("Listening for client connections on {addr}",
+		slog.String("addr", net.JoinHostPort(o.Host, strconv.Itoa(s.port))))
 	s.running.Go(func() { s.acceptLoop(l) })
 	return nil
 }
@@ -179,7 +179,7 @@ func (s *Server) acceptLoop(l net.Listener) {
 			return
 		}
 		s.acceptErrors.Add(1)
-		s.log.Error("accept of a client connection failed", slog.Any("error", err), slog.Duration("pause", pause))
+		s.log.Error("Temporary Client Accept Error ({error}), sleeping {pause}", slog.Any("error", err), slog.Duration("pause", pause))
 		select {
 		case <-time.After(pause):
 		case <-s.stopped:

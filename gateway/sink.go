@@ -33,7 +33,7 @@ func (c *client) Deliver(batch []bus.Delivery) (stall <-chan struct{}) {
 	c.account.outMsgs.Add(msgs)
 	c.account.outBytes.Add(bytes)
 	slow := o.pending > o.max
-	if !slow && o.crowded() {
+	if !slow && !c.noStall && o.crowded() {
 		stall = o.stallGate()
 	}
 	if idle {

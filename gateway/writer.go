@@ -144,7 +144,7 @@ func (c *client) writeFailed(err error) {
 		c.close(ReasonSlowDeadline)
 		return
 	}
-	c.logger().Debug("Error flushing", slog.Any("error", err))
+	c.debug("Error flushing: {error}", slog.Any("error", err))
 	c.close(ReasonWriteError)
 }
 
@@ -158,11 +158,11 @@ func (c *client) slowConsumer(reason CloseReason) {
 	}
 	if reason == ReasonSlowDeadline {
 		c.server.slowDeadline.Add(1)
-		c.logger().Info("Slow Consumer Detected: WriteDeadline exceeded", slog.Duration("deadline", c.writeDeadline))
+		c.notice("Slow Consumer Detected: WriteDeadline of {deadline} exceeded", slog.Duration("deadline", c.writeDeadline))
 		return
 	}
 	c.server.slowPending.Add(1)
-	c.logger().Info("Slow Consumer Detected: MaxPending Exceeded", slog.Int64("max_pending", c.out.max))
+	c.notice("Slow Consumer Detected: MaxPending of {max_pending} Exceeded", slog.Int64("max_pending", c.out.max))
 }
 
 // drain drops what was queued after the end.
