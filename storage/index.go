@@ -119,6 +119,9 @@ func (x *index) add(e entry, key []byte, size uint64) {
 	i := ord & chunkMask
 	if i == 0 {
 		x.chunks = append(x.chunks, &chunk{firstSeq: e.seq, firstTime: e.time})
+		if ord > 0 { // the first one grows as needed: many logs stay small
+			x.chunks[len(x.chunks)-1].e = make([]entry, 0, chunkSize)
+		}
 	}
 	c := x.chunk(ord)
 	c.e = append(c.e, e)
@@ -227,7 +230,8 @@ func (x *index) trim() {
 	x.base += uint64(n)
 }
 
-// lower returns the lowest ordinal whose sequence is at or above seq; end if there is none.
+// lower returns the lowest ordinal whose sequence is at or above seq; end if there is none. Among records that are all
+// gone it may be a higher one.
 func (x *index) lower(seq uint64) uint64 {
 	if x.end == 0 || len(x.chunks) == 0 {
 		return x.end
@@ -243,8 +247,11 @@ func (x *index) lower(seq uint64) uint64 {
 		return x.end
 	}
 	c, ord := x.chunks[n], (x.base+uint64(n))<<chunkBits
-	if seq <= c.firstSeq || c.e == nil {
+	switch {
+	case seq <= c.firstSeq:
 		return ord
+	case c.e == nil: // never too low: what a cursor has passed must not come back into its count
+		return ord + chunkSize
 	}
 	return ord + uint64(sort.Search(len(c.e), func(i int) bool { return c.e[i].seq >= seq }))
 }
@@ -362,6 +369,25 @@ func (x *index) chainAt(k *keyInfo, ord uint64) uint64 {
 	}
 }
 
+// chainAfter is chainAt for an ord beyond a record of the key that was found before: from (ordinal plus one; 0: none). A
+// record that is gone keeps its link, so that the walk can go on from it.
+func (x *index) chainAfter(k *keyInfo, from, ord uint64) uint64 {
+	if k.chainLast == 0 || k.chainLast-1 < ord {
+		return 0
+	}
+	for n := from; n != 0 && n-1 >= x.start(); {
+		c := x.chunk(n - 1)
+		if c.e == nil {
+			break
+		}
+		if n-1 >= ord && !c.isGone((n-1)&chunkMask) {
+			return n
+		}
+		n = c.e[(n-1)&chunkMask].next
+	}
+	return x.chainAt(k, ord)
+}
+
 // chainUpTo returns the last record (ordinal plus one; 0: none) of key below ord that is not gone.
 func (x *index) chainUpTo(k *keyInfo, ord uint64) uint64 {
 	if k.chainLast == 0 || k.chainLast-1 < ord {
@@ -393,4 +419,15 @@ func (x *index) headKey(k *keyInfo) KeyState {
 		return KeyState{}
 	}
 	return KeyState{First: x.at(k.first - 1).seq, Last: x.at(k.last - 1).seq, Count: uint64(k.count)}
+}
+
+// chainBelow counts the records of key below ord, walking its chain from both ends.
+func (x *index) chainBelow(k *keyInfo, ord uint64) (n uint64) {
+	for f, b := k.chainFirst, k.chainLast; f != 0 && f-1 < ord; f, b = x.at(f-1).next, x.at(b-1).prev {
+		if b-1 < ord {
+			return uint64(k.chained) - n
+		}
+		n++
+	}
+	return n
 }

@@ -1,0 +1,167 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+func benchStore(b *testing.B, dir string) *Store {
+	b.Helper()
+	s, err := Open(b.Context(), Options{Dir: dir, Shards: 2})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { s.Close() })
+	return s
+}
+
+func benchLog(b *testing.B, s *Store) *Log {
+	b.Helper()
+	l, err := s.CreateLog(LogSpec{Shards: []ShardID{0}, Name: "bench"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return l
+}
+
+// BenchmarkAppend measures acknowledged records of 128 bytes: each goroutine waits for its last 1 or 64 records.
+func BenchmarkAppend(b *testing.B) {
+	for _, disk := range []bool{false, true} {
+		for _, goroutines := range []int{1, 64} {
+			for _, pipeline := range []int{1, 64} {
+				b.Run(fmt.Sprintf("disk=%v/goroutines=%d/pipeline=%d", disk, goroutines, pipeline), func(b *testing.B) {
+					dir := ""
+					if disk {
+						dir = b.TempDir()
+					}
+					benchAppend(b, benchLog(b, benchStore(b, dir)), goroutines, pipeline)
+				})
+			}
+		}
+	}
+}
+
+func benchAppend(b *testing.B, l *Log, goroutines, pipeline int) {
+	var (
+		mu   sync.Mutex
+		seq  uint64
+		left atomic.Int64
+		wg   sync.WaitGroup
+	)
+	left.Store(int64(b.N))
+	data := make([]byte, 128)
+	keys := make([][]byte, 1000)
+	for i := range keys {
+		keys[i] = fmt.Appendf(nil, "orders.created.%d", i)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range goroutines {
+		wg.Go(func() {
+			slots := make(chan struct{}, pipeline)
+			done := Done(func(err error) {
+				if err != nil {
+					panic(err)
+				}
+				<-slots
+			})
+			for left.Add(-1) >= 0 {
+				slots <- struct{}{}
+				mu.Lock()
+				seq++
+				r := Record{Seq: seq, Time: int64(seq), Key: keys[seq%1000], Data: data}
+				err := l.Append(&r, done)
+				mu.Unlock()
+				if err != nil {
+					panic(err)
+				}
+			}
+			for range pipeline {
+				slots <- struct{}{}
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "acks/s")
+}
+
+func fill(b *testing.B, l *Log, n int) {
+	b.Helper()
+	data := make([]byte, 128)
+	for i := 1; i <= n; i++ {
+		r := Record{Seq: uint64(i), Time: int64(i), Key: fmt.Appendf(nil, "orders.created.%d", i%1000), Data: data}
+		for {
+			err := l.Append(&r, nil)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, ErrFull) {
+				b.Fatal(err)
+			}
+			wait(b, l)
+		}
+	}
+	wait(b, l)
+}
+
+func wait(tb testing.TB, l *Log) {
+	tb.Helper()
+	ch := make(chan error, 1)
+	l.Sync(func(err error) { ch <- err })
+	if err := <-ch; err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// BenchmarkCursor walks 200,000 records in the window.
+func BenchmarkCursor(b *testing.B) {
+	const n = 200_000
+	s := benchStore(b, b.TempDir())
+	l := benchLog(b, s)
+	fill(b, l, n)
+	for name, filters := range map[string][]Filter{
+		"all":     nil,
+		"one":     {testFilter{prefix: "orders.created.77", literal: true}},
+		"sparse":  {testFilter{prefix: "orders.created.77"}},
+		"tenth":   {testFilter{prefix: "orders.created.1"}},
+		"literal": {testFilter{prefix: "orders.created.1", literal: true}, testFilter{prefix: "orders.created.9", literal: true}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			c := l.NewCursor(0, filters)
+			for range b.N {
+				if _, err := c.Next(); err != nil {
+					c.Seek(0)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkRecover opens a directory with 1,000,000 records.
+func BenchmarkRecover(b *testing.B) {
+	const n = 1_000_000
+	dir := b.TempDir()
+	s := benchStore(b, dir)
+	fill(b, benchLog(b, s), n)
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	for range b.N {
+		s, err := Open(b.Context(), Options{Dir: dir})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if got := s.Stats().RecoverRecords; got != n+1 {
+			b.Fatalf("recovered %d records", got)
+		}
+		b.StopTimer()
+		s.Close()
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+}
