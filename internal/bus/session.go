@@ -181,7 +181,7 @@ func (s *session) tidy() {
 		s.cache.clear()
 		s.scratch.reset()
 	}
-	if s.scratch.size() > maxScratch || cap(s.matched) > maxScratch {
+	if cap(s.matched) > maxScratch {
 		s.scratch, s.matched = result{}, nil
 	}
 	if s.flushes++; s.flushes%sweepFlushes == 0 {
