@@ -368,16 +368,9 @@ func checkSampling(cfg *server.ConsumerConfig, _ *server.StreamConfig, _ Limits)
 		return nil
 	}
 	if n, err := strconv.Atoi(strings.TrimSuffix(cfg.SampleFrequency, "%")); err != nil || n < 0 {
-		return server.NewJSConsumerInvalidSamplingError(samplingError(err))
+		return server.NewJSConsumerInvalidSamplingError(err)
 	}
 	return nil
-}
-
-func samplingError(err error) error {
-	if err == nil {
-		return errors.New("sampling frequency must not be negative")
-	}
-	return err
 }
 
 func checkRest(cfg *server.ConsumerConfig, _ *server.StreamConfig, _ Limits) *server.ApiError {

@@ -159,6 +159,9 @@ func (c *Consumer) Wants(key []byte) bool { return c.filters.Load().match(key) }
 // Done implements stream.Observer: whether the consumer needs the message no more.
 func (c *Consumer) Done(seq uint64, key []byte) bool { return !c.Wants(key) || c.m.led.done(seq) }
 
+// Delivered returns the stream sequence of the newest delivery; 0 when there was none yet.
+func (c *Consumer) Delivered() uint64 { return c.m.led.lastStream() }
+
 // Wake tells that the stream's visible position moved.
 func (c *Consumer) Wake(uint64) {
 	if c.run.hungry.Load() {

@@ -70,6 +70,13 @@ func (l *ledger) done(seq uint64) bool {
 	return seq <= l.last.stream && !pending
 }
 
+// lastStream returns the stream sequence of the newest delivery. Any goroutine may ask.
+func (l *ledger) lastStream() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last.stream
+}
+
 // passNoAck records a delivery that needs no ack.
 func (l *ledger) passNoAck(sseq uint64) {
 	l.mu.Lock()

@@ -73,7 +73,7 @@ func (c *Consumer) step(w *worker) (more bool) {
 			c.o.Acked(seq)
 		}
 	}
-	c.send(w.session(c.o.Account), out.sends)
+	c.send(w, out.sends)
 	for i := range out.events {
 		c.publish(&out.events[i])
 	}
@@ -137,10 +137,11 @@ func (m *machine) receive(now int64, l *letter) {
 }
 
 // send publishes messages, flushes, and reports back what reached nobody.
-func (c *Consumer) send(s bus.Session, sends []send) {
+func (c *Consumer) send(w *worker, sends []send) {
 	if len(sends) == 0 {
 		return
 	}
+	s := w.session(c.o.Account)
 	if s == nil { // the bus is closed, or refuses: nobody gets anything
 		for i := range sends {
 			c.lost(&sends[i])
@@ -149,11 +150,11 @@ func (c *Consumer) send(s bus.Session, sends []send) {
 	}
 	for i := range sends {
 		d := &sends[i]
-		msg := bus.Msg{Subject: d.subject, Reply: d.reply, Header: d.header, Data: d.data, Route: d.to}
+		w.msg = bus.Msg{Subject: d.subject, Reply: d.reply, Header: d.header, Data: d.data, Route: d.to}
 		if len(d.subject) == 0 {
-			msg.Subject, msg.Route = d.to, nil
+			w.msg.Subject, w.msg.Route = d.to, nil
 		}
-		if !s.Publish(&msg) {
+		if !s.Publish(&w.msg) {
 			c.lost(d)
 		}
 	}

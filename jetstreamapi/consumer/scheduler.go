@@ -71,6 +71,7 @@ type worker struct {
 	bus      bus.Bus
 	sessions map[string]bus.Session // by account
 	out      outbox
+	msg      bus.Msg // the message being published; here because a local one would be allocated each time
 }
 
 func (w *worker) loop() {
