@@ -211,10 +211,8 @@ func findHeader(block []byte, name string) (start, end int) {
 }
 
 func afterLine(block []byte) []byte {
-	if i := bytes.Index(block, []byte(crlf)); i >= 0 {
-		return block[i+len(crlf):]
-	}
-	return nil
+	_, after, _ := bytes.Cut(block, []byte(crlf))
+	return after
 }
 
 func trimSpacesLeft(b []byte) []byte {

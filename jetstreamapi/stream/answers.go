@@ -4,8 +4,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Bounds of the queue of answers. Past the first, publishers are asked to pause; past the second, a message that wants an
-// answer is dropped, for there is no room to keep even a refusal. Publishers that pause when asked never get there.
+// Bounds of the queue of answers. Past the first, publishers are asked to pause; past the second, a message that
+// wants an answer is dropped, for there is no room to keep even a refusal. Publishers that pause when asked never get
+// there.
 const (
 	answersStall    = 1 << 16
 	answersMax      = 1 << 18

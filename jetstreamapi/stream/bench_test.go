@@ -26,15 +26,15 @@ func BenchmarkDeliver(b *testing.B) {
 	for _, c := range []struct {
 		name   string
 		cfg    server.StreamConfig
-		reply  bool
+		reply  string
 		header []byte
 	}{
-		{"acks", server.StreamConfig{}, true, nil},
-		{"no reply", server.StreamConfig{}, false, nil},
-		{"max msgs", server.StreamConfig{MaxMsgs: 10_000}, true, nil},
-		{"max bytes", server.StreamConfig{MaxBytes: 1_000_000}, true, nil},
-		{"last of each subject", server.StreamConfig{MaxMsgsPer: 1}, true, nil},
-		{"header", server.StreamConfig{}, true, []byte("NATS/1.0\r\nSome: header\r\nTraceparent: 00-12-34-01\r\n\r\n")},
+		{"acks", server.StreamConfig{}, "_INBOX.x.%d", nil},
+		{"no reply", server.StreamConfig{}, "", nil},
+		{"max msgs", server.StreamConfig{MaxMsgs: 10_000}, "_INBOX.x.%d", nil},
+		{"max bytes", server.StreamConfig{MaxBytes: 1_000_000}, "_INBOX.x.%d", nil},
+		{"last of each subject", server.StreamConfig{MaxMsgsPer: 1}, "_INBOX.x.%d", nil},
+		{"header", server.StreamConfig{}, "_INBOX.x.%d", []byte("NATS/1.0\r\nSome: header\r\nTraceparent: 00-12-34-01\r\n\r\n")},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			s, router := benchStream(b, c.cfg)
@@ -69,7 +69,7 @@ func benchStream(b *testing.B, cfg server.StreamConfig) (*stream.Stream, *bus.Ro
 	return s, router
 }
 
-func benchDeliver(b *testing.B, s *stream.Stream, router *bus.Router, reply bool, header []byte) {
+func benchDeliver(b *testing.B, s *stream.Stream, router *bus.Router, reply string, header []byte) {
 	b.Helper()
 	var answers counter
 	client, err := router.Open(bus.KindClient, bus.Identity{}, &answers)
@@ -85,8 +85,8 @@ func benchDeliver(b *testing.B, s *stream.Stream, router *bus.Router, reply bool
 	data := make([]byte, 100)
 	for i := range batch {
 		batch[i].Msg = bus.Msg{Subject: fmt.Appendf(nil, "s.%d", i), Header: header, Data: data}
-		if reply {
-			batch[i].Msg.Reply = fmt.Appendf(nil, "_INBOX.x.%d", i)
+		if reply != "" {
+			batch[i].Msg.Reply = fmt.Appendf(nil, reply, i)
 		}
 	}
 	b.SetBytes(100)
@@ -101,7 +101,7 @@ func benchDeliver(b *testing.B, s *stream.Stream, router *bus.Router, reply bool
 		}
 	}
 	sent -= sent % size
-	for reply && answers.n.Load() < sent {
+	for reply != "" && answers.n.Load() < sent {
 		time.Sleep(10 * time.Microsecond)
 	}
 	b.ReportMetric(float64(sent)/b.Elapsed().Seconds(), "msgs/s")

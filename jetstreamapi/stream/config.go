@@ -29,8 +29,8 @@ type Limits struct {
 // Complete fills the defaults of a configuration and checks it by nats-server's rules and texts (all that does not need
 // other streams). pedantic refuses what it would have to change. limits are the server's and account's.
 //
-// What this build does not serve (mirrors, sources, counters, schedules, atomic and fast batches, more than one replica)
-// is refused here.
+// What this build does not serve (mirrors, sources, counters, schedules, atomic and fast batches, more than one
+// replica) is refused here.
 func Complete(cfg *server.StreamConfig, pedantic bool, limits Limits) *server.ApiError {
 	if cfg == nil {
 		return invalid("stream configuration invalid")

@@ -1,12 +1,14 @@
 package stream
 
 import (
+	"maps"
 	"reflect"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// CheckUpdate checks that a running stream may go from old to cfg (both completed), and sets in cfg what sealing implies.
+// CheckUpdate checks that a running stream may go from old to cfg (both completed), and sets in cfg what sealing
+// implies.
 func CheckUpdate(old, cfg *server.StreamConfig, pedantic bool) *server.ApiError {
 	// Sealing is never refused for what it changes along with it, not even in pedantic mode.
 	_ = pedantic
@@ -73,12 +75,7 @@ func cloneConfig(cfg *server.StreamConfig) server.StreamConfig {
 	}
 	out.SubjectTransform = clone(cfg.SubjectTransform)
 	out.RePublish = clone(cfg.RePublish)
-	if cfg.Metadata != nil {
-		out.Metadata = make(map[string]string, len(cfg.Metadata))
-		for k, v := range cfg.Metadata {
-			out.Metadata[k] = v
-		}
-	}
+	out.Metadata = maps.Clone(cfg.Metadata)
 	return out
 }
 

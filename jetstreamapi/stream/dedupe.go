@@ -9,8 +9,8 @@ import (
 	"github.com/noetl/ehdb-gateway/storage"
 )
 
-// dedupe remembers the message ids of the last window. It holds one entry for each message with an id inside the window;
-// entries expire in order, so the cost of that is spread over the messages. The stream's lock guards it.
+// dedupe remembers the message ids of the last window. It holds one entry for each message with an id inside the
+// window; entries expire in order, so the cost of that is spread over the messages. The stream's lock guards it.
 type dedupe struct {
 	window time.Duration // 0: off
 	seqs   map[string]uint64

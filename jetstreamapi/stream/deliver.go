@@ -118,7 +118,7 @@ func (s *Stream) store(set *settings, in *incoming, rollup rollupKind, now int64
 		s.inflight.note(seq, size, in.subject, s.log.Visible())
 	}
 	s.remember(in, seq, now)
-	s.expireAt(set, in, seq, ttl, now)
+	s.expireAt(set, seq, ttl, now)
 	s.trimSubject(set, in.subject)
 	s.head.trimDue = s.head.trimDue || set.evicts()
 	if rollup != rollupNone || (set.maxPer > 0 && set.maxBytes > 0) {
@@ -177,8 +177,7 @@ func (s *Stream) reserve(size uint64) *server.ApiError {
 		s.head.reserved += size
 		return nil
 	}
-	var api *server.ApiError
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[*server.ApiError](err); ok {
 		return api
 	}
 	return server.NewJSAccountResourcesExceededError()

@@ -13,8 +13,8 @@
 // # Invariants
 //
 //  1. Nothing is published inside Deliver.
-//  2. A PubAck leaves only when the log's visible position has reached its sequence. So does every answer that speaks of
-//     the head: a duplicate's PubAck, a wrong last sequence, a full stream.
+//  2. A PubAck leaves only when the log's visible position has reached its sequence. So does every answer that speaks
+//     of the head: a duplicate's PubAck, a wrong last sequence, a full stream.
 //  3. Answers leave in the order of their messages.
 //  4. A message with a reply subject gets an answer, whatever happens to it, unless the stream is no_ack.
 //  5. A message id is remembered only after its message was appended.

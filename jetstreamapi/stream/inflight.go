@@ -8,8 +8,8 @@ import (
 )
 
 // inflight remembers the messages that the log does not show yet, for the few questions about the head that the log
-// answers only for what is visible. It is off until a stream needs it, so that the others do not pay for it. The stream's
-// lock guards it.
+// answers only for what is visible. It is off until a stream needs it, so that the others do not pay for it. The
+// stream's lock guards it.
 type inflight struct {
 	on    bool
 	since uint64 // head when it was turned on: what came before is not in the list

@@ -11,8 +11,8 @@ import (
 	"github.com/noetl/ehdb-gateway/subjects"
 )
 
-// Purge removes messages; done gets the count or the JetStream error once it is durable. done runs on the log's ack loop,
-// or on the caller's goroutine where the answer is known at once.
+// Purge removes messages; done gets the count or the JetStream error once it is durable. done runs on the log's ack
+// loop, or on the caller's goroutine where the answer is known at once.
 func (s *Stream) Purge(req server.JSApiStreamPurgeRequest, done func(purged uint64, err *server.ApiError)) {
 	set := s.settings.Load()
 	switch {
@@ -128,7 +128,8 @@ func (s *Stream) DeleteMsg(seq uint64, erase bool, done func(err *server.ApiErro
 	counted()
 }
 
-// notThere is the error for a message that is not there to be deleted. It depends on the storage type, as in nats-server.
+// notThere is the error for a message that is not there to be deleted. It depends on the storage type, as in
+// nats-server.
 func notThere(set *settings, seq uint64, st storage.State) *server.ApiError {
 	if set.cfg.Storage == server.FileStorage {
 		switch {
@@ -173,14 +174,10 @@ func (s *Stream) State(details bool, subjects string) server.StreamState { //nol
 }
 
 // DurableState calls done with the state, once all that was done to the stream before is part of it: what a publish
-// pushed out may become durable a moment after its PubAck. done runs on a goroutine of its own or on the log's ack loop.
+// pushed out may become durable a moment after its PubAck. done runs on a goroutine of its own.
 func (s *Stream) DurableState(details bool, subjects string, done func(server.StreamState)) {
 	s.log.Sync(func(error) {
-		if details || subjects != "" {
-			go func() { done(s.State(details, subjects)) }() // a walk is not for the ack loop
-			return
-		}
-		done(s.State(false, ""))
+		go func() { done(s.State(details, subjects)) }() // it may be a walk, which is not for the ack loop
 	})
 }
 

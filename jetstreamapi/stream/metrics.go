@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 )
@@ -43,8 +44,6 @@ func (s *Stream) Counters() Counters {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for code, n := range m.refused {
-		c.Refused[code] = n
-	}
+	maps.Copy(c.Refused, m.refused)
 	return c
 }

@@ -227,8 +227,8 @@ func drawPublication(t *rapid.T, s *plainStream) publication {
 	return p
 }
 
-// TestModel runs random batches, purges and deletions on a stream and on the plain one: every answer and the whole state
-// must agree.
+// TestModel runs random batches, purges and deletions on a stream and on the plain one: every answer and the whole
+// state must agree.
 func TestModel(t *testing.T) {
 	store := newStore(t, "")
 	rapid.Check(t, func(rt *rapid.T) {
@@ -260,7 +260,7 @@ func TestModel(t *testing.T) {
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"batch": func(rt *rapid.T) { modelBatch(rt, m, c) },
-			"purge": func(rt *rapid.T) { modelPurge(rt, t, m, w) },
+			"purge": func(rt *rapid.T) { modelPurge(t, rt, m, w) },
 			"delete": func(rt *rapid.T) {
 				seq := uint64(rapid.IntRange(1, int(m.last)+2).Draw(rt, "seq"))
 				was := m.remove(seq)
@@ -268,7 +268,7 @@ func TestModel(t *testing.T) {
 					rt.Fatalf("delete %d: %v", seq, err)
 				}
 			},
-			"": func(rt *rapid.T) { modelState(rt, t, m, w) },
+			"": func(rt *rapid.T) { modelState(t, rt, m, w) },
 		})
 	})
 }
@@ -298,7 +298,8 @@ func modelBatch(rt *rapid.T, m *plainStream, c *client) {
 	}
 }
 
-func modelPurge(rt *rapid.T, t *testing.T, m *plainStream, w *ours) {
+func modelPurge(t *testing.T, rt *rapid.T, m *plainStream, w *ours) {
+	t.Helper()
 	req := server.JSApiStreamPurgeRequest{Subject: rapid.SampledFrom([]string{"", "s.a", "s.*"}).Draw(rt, "filter")}
 	filter := req.Subject
 	if filter == "" {
@@ -326,7 +327,8 @@ func modelPurge(rt *rapid.T, t *testing.T, m *plainStream, w *ours) {
 	}
 }
 
-func modelState(rt *rapid.T, t *testing.T, m *plainStream, w *ours) {
+func modelState(t *testing.T, rt *rapid.T, m *plainStream, w *ours) {
+	t.Helper()
 	st := w.state(t)
 	counts := map[string]uint64{}
 	for _, x := range m.live {

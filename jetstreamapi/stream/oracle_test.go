@@ -428,7 +428,7 @@ type client struct {
 	n       int
 }
 
-func newClient(t testing.TB, router *bus.Router) *client {
+func newClient(t *testing.T, router *bus.Router) *client {
 	t.Helper()
 	c := &client{answers: make(chan string, 1024)}
 	session, err := router.Open(bus.KindClient, bus.Identity{ID: 1}, c)
@@ -451,7 +451,7 @@ func (c *client) Deliver(batch []bus.Delivery) <-chan struct{} {
 	return nil
 }
 
-func (c *client) request(t testing.TB, subject string, header []byte, data string) string {
+func (c *client) request(t *testing.T, subject string, header []byte, data string) string {
 	t.Helper()
 	c.n++
 	reply := fmt.Sprintf("_INBOX.c.%d", c.n)

@@ -457,6 +457,7 @@ func TestScriptsAsNATS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bothWorlds(t, func(t *testing.T, w world) []string {
+				t.Helper()
 				s := &script{t: t, w: w}
 				run(s)
 				return s.lines

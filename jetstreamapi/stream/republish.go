@@ -7,8 +7,8 @@ import (
 	"github.com/noetl/ehdb-gateway/subjects"
 )
 
-// sendOn queues the copy of a stored message that the republish setting asks for. It is sent once the message is durable.
-// before is the previous sequence of the same subject, which lets a subscriber see gaps.
+// sendOn queues the copy of a stored message that the republish setting asks for. It is sent once the message is
+// durable. before is the previous sequence of the same subject, which lets a subscriber see gaps.
 func (s *Stream) sendOn(set *settings, in *incoming, seq, before uint64, now int64) {
 	to, err := set.republish.Match(string(in.subject))
 	if err != nil || !subjects.ValidPublish(to) {

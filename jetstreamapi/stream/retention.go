@@ -24,9 +24,10 @@ type attachment struct {
 	wake     func(visible uint64)
 }
 
-// Attach registers a consumer and returns what removes it again. wake is called (on the ack loop, quick, not blocking) when
-// new messages are visible; it may be nil. On interest streams detaching deletes the messages that nobody else needs, so
-// it is for a consumer that was deleted: when the whole stream ends, stop it first, after which detach deletes nothing.
+// Attach registers a consumer and returns what removes it again. wake is called (on the ack loop, quick, not
+// blocking) when new messages are visible; it may be nil. On interest streams detaching deletes the messages that
+// nobody else needs, so it is for a consumer that was deleted: when the whole stream ends, stop it first, after which
+// detach deletes nothing.
 func (s *Stream) Attach(o Observer, wake func(visible uint64)) (detach func()) {
 	a := &attachment{observer: o, wake: wake}
 	s.mu.Lock()
@@ -113,9 +114,9 @@ func (s *Stream) neededBy(o Observer, seq uint64, key []byte) bool {
 	return false
 }
 
-// Reconcile deletes the messages of an interest or work-queue stream that all who want them have acknowledged. It is for
-// the start, once the recovered consumers are attached: a crash may have come between an ack and the deletion it caused.
-// It reads the messages up to the last that any consumer was given, if the observers tell (see Delivered).
+// Reconcile deletes the messages of an interest or work-queue stream that all who want them have acknowledged. It is
+// for the start, once the recovered consumers are attached: a crash may have come between an ack and the deletion it
+// caused. It reads the messages up to the last that any consumer was given, if the observers tell (see Delivered).
 func (s *Stream) Reconcile() {
 	if s.settings.Load().cfg.Retention != server.LimitsPolicy {
 		s.sweep(acknowledged)

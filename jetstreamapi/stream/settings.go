@@ -76,8 +76,8 @@ func (c *settings) replacesBySize() bool {
 	return c.cfg.Discard == server.DiscardNew && c.maxBytes > 0 && c.maxPer > 0
 }
 
-// SizeOf returns how a message counts for max_bytes and in state.bytes, from the lengths of its parts. Clients see these
-// numbers, so they are those of nats-server's stores.
+// SizeOf returns how a message counts for max_bytes and in state.bytes, from the lengths of its parts. Clients see
+// these numbers, so they are those of nats-server's stores.
 func SizeOf(t server.StorageType) func(key, header, data int) uint64 {
 	if t == server.MemoryStorage {
 		return func(key, header, data int) uint64 { return uint64(key+header+data) + 16 } //nolint:gosec // lengths

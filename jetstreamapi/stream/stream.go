@@ -21,9 +21,9 @@ type Options struct {
 	Log     *storage.Log // recovered (see LogSpec); the stream owns it from here on
 	Bus     bus.Bus
 	Domain  string // of PubAcks; empty: none
-	// Reserve asks for room in the account and server limits before a message of size bytes is stored; nil error: taken.
-	// An *server.ApiError is passed to the publisher, any other becomes 10002. Release gives room back. Both are called
-	// under the stream's lock and must be quick. Both may be nil.
+	// Reserve asks for room in the account and server limits before a message of size bytes is stored; nil error:
+	// taken. An *server.ApiError is passed to the publisher, any other becomes 10002. Release gives room back. Both
+	// are called under the stream's lock and must be quick. Both may be nil.
 	Reserve func(size int64) error
 	Release func(size int64)
 	// Stall is the store's wish that producers pause (storage.Store.Stall). May be nil.
@@ -72,7 +72,8 @@ type head struct {
 
 var errStopped = errors.New("stream is stopped")
 
-// New makes the stream over its (new or recovered) log, rebuilds its dedup window from it, and subscribes to its subjects.
+// New makes the stream over its (new or recovered) log, rebuilds its dedup window from it, and subscribes to its
+// subjects.
 func New(o Options) (*Stream, error) {
 	set, err := newSettings(&o.Config, o.Domain)
 	if err != nil {

@@ -59,8 +59,8 @@ func (e *expiry) add(seq uint64, ttl, at int64) {
 	}
 }
 
-// atLeastMarkerTTL raises a TTL to that of the delete markers: a message that expired before the marker it replaced would
-// bring no marker of its own. A stream that keeps one message for each subject needs no such care.
+// atLeastMarkerTTL raises a TTL to that of the delete markers: a message that expired before the marker it replaced
+// would bring no marker of its own. A stream that keeps one message for each subject needs no such care.
 func (s *Stream) atLeastMarkerTTL(set *settings, in *incoming, ttl int64) int64 {
 	least := int64(set.cfg.SubjectDeleteMarkerTTL / time.Second)
 	if ttl <= 0 || ttl >= least || set.cfg.MaxMsgsPer == 1 {
@@ -71,7 +71,7 @@ func (s *Stream) atLeastMarkerTTL(set *settings, in *incoming, ttl int64) int64 
 }
 
 // expireAt sees to it that the message just stored goes when its time has come.
-func (s *Stream) expireAt(set *settings, in *incoming, seq uint64, ttl, now int64) {
+func (s *Stream) expireAt(set *settings, seq uint64, ttl, now int64) {
 	s.ageDue(set, now)
 	if ttl == 0 || !set.cfg.AllowMsgTTL {
 		return

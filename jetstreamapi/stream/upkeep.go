@@ -8,8 +8,8 @@ import (
 	"github.com/noetl/ehdb-gateway/storage"
 )
 
-// upkeep does what time brings about: messages grow too old, ids leave the dedup window, a full log gets room again. It is
-// one timer, armed for the next thing that is due; nothing runs in between. The stream's lock guards it.
+// upkeep does what time brings about: messages grow too old, ids leave the dedup window, a full log gets room again.
+// It is one timer, armed for the next thing that is due; nothing runs in between. The stream's lock guards it.
 type upkeep struct {
 	timer   *time.Timer
 	due     int64 // Unix nanoseconds the timer is armed for; 0: not armed
