@@ -107,7 +107,12 @@ func fill(b *testing.B, l *Log, n int) {
 	wait(b, l)
 }
 
-func wait(tb testing.TB, l *Log) {
+type fataler interface {
+	Helper()
+	Fatal(...any)
+}
+
+func wait(tb fataler, l *Log) {
 	tb.Helper()
 	ch := make(chan error, 1)
 	l.Sync(func(err error) { ch <- err })

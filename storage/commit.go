@@ -173,27 +173,28 @@ func (w *writer) frame(g *group) int {
 	for id := g.secFrom; id < g.secTo; id++ {
 		s := w.secs.get(id)
 		at := len(c.head)
-		c.head = appendSectionHeader(c.head, s)
+		c.head = appendSectionHeader(c.head, s, g.heads[id-g.secFrom])
 		n += len(c.head) - at + int(s.size)
 		c.body = append(c.body, c.head[at:], s.slab.Load().buf[s.start:s.start+s.size])
 	}
 	return n
 }
 
-func appendSectionHeader(b []byte, s *section) []byte {
+func appendSectionHeader(b []byte, s *section, h sectionHead) []byte {
 	b = binary.AppendUvarint(b, uint64(s.shard))
-	b = binary.AppendUvarint(b, uint64(s.count))
-	b = binary.AppendUvarint(b, s.first)
+	b = binary.AppendUvarint(b, h.count)
+	b = binary.AppendUvarint(b, h.first)
 	return binary.AppendUvarint(b, uint64(s.size))
 }
 
 // locate notes where the sections of g lie in the tail.
 func (w *writer) locate(g *group, lsn tail.LSN, pos tail.Pos) {
+	w.space.note(pos.Segment, lsn, g.secFrom)
 	pos.Offset += uint32(len(w.commit.body[0]))
 	for i, id := 1, g.secFrom; id < g.secTo; i, id = i+2, id+1 {
 		s := w.secs.get(id)
 		pos.Offset += uint32(len(w.commit.body[i]))
-		s.lsn, s.pos = lsn, pos
+		s.place(pos)
 		pos.Offset += s.size
 	}
 }
@@ -206,8 +207,8 @@ func (w *writer) keep(g *group) {
 	n := 0
 	for ; c.kept > w.opts.WindowSize && n < len(c.window)-1; n++ {
 		for id := c.window[n].secFrom; id < c.window[n].secTo; id++ {
-			if w.secs.has(id) {
-				w.secs.get(id).slab.Store(nil)
+			if s := w.secs.get(id); s != nil {
+				s.slab.Store(nil)
 			}
 		}
 		c.kept -= c.window[n].bytes

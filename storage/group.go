@@ -5,6 +5,7 @@ package storage
 type group struct {
 	num            uint64
 	secFrom, secTo uint64 // its sections; none in a memory store, whose sections span groups
+	heads          []sectionHead
 	dones          []Done // in the order of Append
 	touches        []touch
 	queued         []int64 // bytes it holds of each shard's queue
@@ -68,6 +69,7 @@ func (g *group) reset() {
 	if cap(g.touches) > keep {
 		g.touches = nil
 	}
+	g.heads = g.heads[:0]
 	clear(g.queued)
 	clear(g.counts)
 	g.secFrom, g.secTo, g.records, g.bytes, g.err = 0, 0, 0, 0, nil

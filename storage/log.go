@@ -126,7 +126,7 @@ func (l *Log) queue(r *Record, size uint64, done Done) (entry, error) {
 		seq: r.Seq, time: r.Time, sec: sh.secID, off: sh.sec.size + uint32(len(b)) - body,
 		hlen: uint32(len(r.Header)), dlen: uint32(len(r.Data)),
 	}
-	sh.sec.live.Add(footprint(len(r.Key), &e))
+	w.space.use(sh.sec, footprint(len(r.Key), &e))
 	w.took(g, sh, len(b), done)
 	w.appends.Add(1)
 	t := g.touch(l)
@@ -136,9 +136,12 @@ func (l *Log) queue(r *Record, size uint64, done Done) (entry, error) {
 	return e, nil
 }
 
+// recordHead is about what a record takes besides its key, header and data.
+const recordHead = 24
+
 // footprint is what a record takes of its section.
-func footprint(klen int, e *entry) int64 {
-	return int64(klen) + int64(e.hlen) + int64(e.dlen) + maxFixed/2
+func footprint(klen int, e *entry) int32 {
+	return int32(klen) + int32(e.hlen) + int32(e.dlen) + recordHead
 }
 
 // sizeOf returns what the record at ord counts for.

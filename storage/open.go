@@ -76,9 +76,8 @@ func (s *Store) load(ctx context.Context, t tail.Log) error {
 
 // onDisk reads the bytes of a record from the tail.
 func (w *writer) onDisk(r *ref) (Record, error) {
-	s := w.secs.get(r.e.sec)
 	b := make([]byte, r.klen+r.e.hlen+r.e.dlen)
-	pos := s.pos
+	pos := r.pos
 	pos.Offset += r.e.off
 	if err := w.tail.ReadAt(b, pos); err != nil {
 		return Record{}, err

@@ -33,11 +33,14 @@ type Events struct {
 	Synced func(records int, bytes int64, seconds float64)
 	// Recovered: Open has replayed what was on disk.
 	Recovered func(logs int, records uint64, seconds float64)
+	// SweepFailed: the space of what is dead could not be given back; it is tried again later.
+	SweepFailed func(err error)
 }
 
 const (
 	defaultQueueBytes = 64 << 20
 	defaultWindow     = 64 << 20
+	defaultSegment    = 64 << 20
 	maxShards         = 1 << 16
 )
 
@@ -54,6 +57,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.WindowSize <= 0 {
 		o.WindowSize = defaultWindow
+	}
+	if o.SegmentSize <= 0 {
+		o.SegmentSize = defaultSegment
 	}
 	if o.FS == nil {
 		o.FS = vfs.OS{}
@@ -73,6 +79,9 @@ func (o *Options) setDefaults() {
 	}
 	if e.Synced == nil {
 		e.Synced = func(int, int64, float64) {}
+	}
+	if e.SweepFailed == nil {
+		e.SweepFailed = func(error) {}
 	}
 	if e.Recovered == nil {
 		e.Recovered = func(int, uint64, float64) {}

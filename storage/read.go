@@ -3,6 +3,8 @@ package storage
 import (
 	"bytes"
 	"slices"
+
+	"github.com/noetl/ehdb-gateway/storage/tail"
 )
 
 // State returns the log's totals at the head.
@@ -62,11 +64,12 @@ func (l *Log) Key(key []byte) KeyState {
 type ref struct {
 	e    entry
 	klen uint32
+	pos  tail.Pos // of its section, if that is not in RAM
 }
 
 func (x *index) ref(ord uint64) ref {
 	e := x.at(ord)
-	return ref{*e, x.keys.info(e.key).size}
+	return ref{e: *e, klen: x.keys.info(e.key).size}
 }
 
 // record makes a Record of the bytes of its key, header and data.
@@ -80,6 +83,7 @@ func (w *writer) inRAM(r *ref) (Record, bool) {
 	s := w.secs.get(r.e.sec)
 	sl := s.slab.Load()
 	if sl == nil {
+		r.pos = s.pos()
 		return Record{}, false
 	}
 	return r.record(sl.buf[s.start+r.e.off:][:r.klen+r.e.hlen+r.e.dlen]), true

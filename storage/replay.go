@@ -45,7 +45,8 @@ type part struct {
 	shard *shard
 	order uint64 // place in the block of the record that is next
 	start int    // of the section in the block
-	read  uint32
+	count uint64 // records
+	read  uint64
 }
 
 // block applies one block.
@@ -107,9 +108,10 @@ func (r *replayer) section(d *decoder, lsn tail.LSN, pos tail.Pos) {
 	sh.committed.Store(sh.head)
 	id, sec := r.w.secs.add()
 	start := d.pos - len(body)
-	sec.shard, sec.first, sec.count, sec.size = sh.id, first, uint32(count), uint32(len(body))
-	sec.lsn, sec.pos = lsn, tail.Pos{Segment: pos.Segment, Offset: pos.Offset + uint32(start)}
-	p := part{d: decoder{b: body}, id: id, sec: sec, shard: sh, start: start}
+	sec.shard, sec.size = uint16(sh.id), uint32(len(body))
+	sec.place(tail.Pos{Segment: pos.Segment, Offset: pos.Offset + uint32(start)})
+	r.w.space.note(pos.Segment, lsn, id)
+	p := part{d: decoder{b: body}, id: id, sec: sec, shard: sh, start: start, count: count}
 	p.order = p.d.uvarint()
 	r.parts = append(r.parts, p)
 	r.total += count
@@ -138,8 +140,8 @@ func (r *replayer) records() (*part, error) {
 			part.order = part.d.uvarint()
 			continue
 		}
-		if part.read != part.sec.count {
-			return part, fmt.Errorf("section has %d records, its header says %d", part.read, part.sec.count)
+		if part.read != part.count {
+			return part, fmt.Errorf("section has %d records, its header says %d", part.read, part.count)
 		}
 		part.order = ^uint64(0)
 		left--
@@ -292,7 +294,7 @@ func (l *replayLog) message(d *decoded, id uint64, sec *section) error {
 		return fmt.Errorf("log %d: record %d comes after record %d", l.id, d.rec.Seq, l.log.lastSeq)
 	}
 	e := d.entry(id)
-	sec.live.Add(footprint(len(d.rec.Key), &e))
+	l.log.w.space.use(sec, footprint(len(d.rec.Key), &e))
 	l.log.head.add(e, d.rec.Key, d.size())
 	l.log.lastSeq, l.log.lastTime = d.rec.Seq, max(d.rec.Time, l.log.lastTime)
 	return nil
@@ -302,7 +304,7 @@ func (l *replayLog) message(d *decoded, id uint64, sec *section) error {
 func (l *replayLog) moved(d *decoded, id uint64, sec *section) {
 	e := d.entry(id)
 	foot := footprint(len(d.rec.Key), &e)
-	sec.live.Add(foot)
+	l.log.w.space.use(sec, foot)
 	x := l.log.head
 	if ord, ok := x.find(d.rec.Seq); ok {
 		at := x.at(ord)

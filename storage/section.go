@@ -15,17 +15,25 @@ type slab struct{ buf []byte }
 
 // section is a run of encoded records of one shard, in one block of the tail. It is in RAM (slab is set) while it is
 // queued and while it is in the window; after that it is read from the tail. In a memory store a section is as large as
-// a slab and spans many commits.
+// a slab and spans many commits. There may be one for each record, so it is kept small.
 type section struct {
-	slab  atomic.Pointer[slab]
-	start uint32 // in the slab
-	size  uint32 // bytes; guarded by the writer's lock until the group is taken
-	shard ShardID
-	count uint32       // records
-	first uint64       // shard position of the first record
-	live  atomic.Int64 // bytes of message records that are not removed
-	lsn   tail.LSN     // of its block
-	pos   tail.Pos     // where it starts; set before any of its records is visible
+	slab     atomic.Pointer[slab]
+	live     atomic.Int32 // footprint of message records that are not removed
+	start    uint32       // in the slab
+	size     uint32       // bytes; guarded by the writer's lock until the group is taken
+	seg, off uint32       // where it is in the tail; set before any of its records is visible
+	shard    uint16
+}
+
+// pos returns where the section is in the tail.
+func (s *section) pos() tail.Pos { return tail.Pos{Segment: uint64(s.seg), Offset: s.off} }
+
+func (s *section) place(pos tail.Pos) { s.seg, s.off = uint32(pos.Segment), pos.Offset }
+
+// sectionHead is what the head of a section says besides its shard and size.
+type sectionHead struct {
+	first uint64 // shard position of the first record
+	count uint64 // records
 }
 
 const (
@@ -45,18 +53,16 @@ type secDir struct {
 // get is not.
 type sectionTable struct {
 	dir atomic.Pointer[secDir]
-	end uint64
+	end uint64 // guarded by the writer's lock
 }
 
+// get returns section id, nil if it was trimmed.
 func (t *sectionTable) get(id uint64) *section {
 	d := t.dir.Load()
+	if id>>secPageBits < d.base {
+		return nil
+	}
 	return &d.pages[id>>secPageBits-d.base][id&(secPageSize-1)]
-}
-
-// has reports whether section id is still known.
-func (t *sectionTable) has(id uint64) bool {
-	d := t.dir.Load()
-	return d != nil && id>>secPageBits >= d.base && id < t.end
 }
 
 func (t *sectionTable) add() (uint64, *section) {
@@ -76,11 +82,9 @@ func (t *sectionTable) add() (uint64, *section) {
 // trim forgets whole pages of sections below id.
 func (t *sectionTable) trim(id uint64) {
 	d := t.dir.Load()
-	if d == nil {
+	if d == nil || id>>secPageBits <= d.base {
 		return
 	}
 	n := min(id>>secPageBits-d.base, uint64(len(d.pages)))
-	if n > 0 {
-		t.dir.Store(&secDir{base: d.base + n, pages: append([]*secPage(nil), d.pages[n:]...)})
-	}
+	t.dir.Store(&secDir{base: d.base + n, pages: append([]*secPage(nil), d.pages[n:]...)})
 }

@@ -5,7 +5,9 @@ type Stats struct {
 	Shards []ShardStats
 	Appends, OutOfOrderAppends,
 	Commits, Syncs, BytesWritten uint64
-	TailCuts       uint64
+	TailCuts         uint64
+	DroppedSegments, // whose space was given back
+	MovedRecords uint64 // written again to let go of their segment
 	DiskBytes      int64 // on disk now
 	RecoverSeconds float64
 	RecoverRecords uint64
@@ -30,6 +32,7 @@ func (s *Store) Stats() Stats {
 	st := Stats{
 		Appends: w.appends.Load(), OutOfOrderAppends: w.outOfOrder.Load(), Commits: w.commits.Load(),
 		Syncs: w.syncs.Load(), BytesWritten: w.written.Load(),
+		DroppedSegments: w.space.dropped.Load(), MovedRecords: w.space.moved.Load(),
 		TailCuts: s.recover.cuts, RecoverSeconds: s.recover.seconds, RecoverRecords: s.recover.records,
 		Shards: make([]ShardStats, len(w.shards)),
 	}

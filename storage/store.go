@@ -22,6 +22,8 @@ type Store struct {
 	nextID  LogID
 	catalog *StateLog
 	recover recovery
+	quit    chan struct{} // closed by Close; ends the sweeper
+	sweeper sync.WaitGroup
 	closing sync.Once
 	closed  error
 	release func() error // gives up what Open took: the lock and the tail
@@ -34,20 +36,26 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := newStore(o)
 	if o.Dir == "" {
 		s.begin(newWriter(o, nil))
-		s.w.start()
+		s.start()
 		return s, nil
 	}
 	if err := s.openDir(ctx); err != nil {
 		return nil, err
 	}
-	s.w.start()
+	s.start()
+	s.w.space.kick()
 	return s, nil
+}
+
+func (s *Store) start() {
+	s.w.start()
+	s.sweeper.Go(s.sweepLoop)
 }
 
 func newStore(o Options) *Store {
 	return &Store{
 		opts: o, seed: maphash.MakeSeed(), logs: map[LogID]*Log{}, states: map[LogID]*StateLog{},
-		nextID: catalogID + 1, release: func() error { return nil },
+		quit: make(chan struct{}), nextID: catalogID + 1, release: func() error { return nil },
 	}
 }
 
@@ -76,6 +84,8 @@ func (s *Store) stopped(err error) {
 // Close refuses new appends, commits what is queued, syncs and closes. Idempotent.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
+		close(s.quit)
+		s.sweeper.Wait()
 		s.w.close()
 		s.closed = s.release()
 	})

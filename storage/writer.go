@@ -29,6 +29,7 @@ type shard struct {
 	sec       *section
 	secID     uint64
 	secGroup  uint64 // the group sec belongs to
+	secHead   int    // which of that group's section heads is sec's
 }
 
 // writer is the one place where records get their order: the queue of groups, the commit loop that makes them durable
@@ -46,8 +47,7 @@ type writer struct {
 	closed bool
 	awake  bool // the commit loop has been told that there is something
 	stall  chan struct{}
-	over   int    // shards above StallBytes
-	oldest uint64 // first section that is still needed
+	over   int // shards above StallBytes
 
 	secs  sectionTable
 	wake  chan struct{}
@@ -64,6 +64,7 @@ type writer struct {
 	commits, syncs, written atomic.Uint64
 
 	commit commitState
+	space  space
 }
 
 func newWriter(o Options, t tail.Log) *writer {
@@ -75,6 +76,11 @@ func newWriter(o Options, t tail.Log) *writer {
 		w.shards[i].id = ShardID(i)
 	}
 	w.acks.wake = make(chan struct{}, 1)
+	w.space.wake = make(chan struct{}, 1)
+	w.space.grain = slabSize
+	if t != nil {
+		w.space.grain = o.SegmentSize
+	}
 	return w
 }
 
@@ -142,10 +148,16 @@ func (w *writer) newSection(g *group, sh *shard) {
 	old, oldID := sh.sec, sh.secID
 	sh.secID, sh.sec = w.secs.add()
 	sh.secGroup = g.num
-	sh.sec.start, sh.sec.shard, sh.sec.first = sh.used, sh.id, sh.head
+	sh.sec.start, sh.sec.shard = sh.used, uint16(sh.id)
 	sh.sec.slab.Store(sh.slab)
-	g.secTo = w.secs.end
-	if w.tail == nil && old != nil {
+	if w.tail != nil {
+		g.secTo = w.secs.end
+		g.heads = append(g.heads, sectionHead{first: sh.head})
+		sh.secHead = len(g.heads) - 1
+		return
+	}
+	w.space.slabs.Add(int64(len(sh.slab.buf)))
+	if old != nil {
 		w.releaseLocked(oldID, old)
 	}
 }
@@ -154,7 +166,9 @@ func (w *writer) newSection(g *group, sh *shard) {
 func (w *writer) took(g *group, sh *shard, n int, done Done) {
 	sh.used += uint32(n)
 	sh.sec.size += uint32(n)
-	sh.sec.count++
+	if w.tail != nil {
+		g.heads[sh.secHead].count++
+	}
 	g.bytes += int64(n)
 	w.count(g, sh, n, done)
 }
@@ -251,30 +265,4 @@ func (w *writer) health() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
-}
-
-// use reports that n bytes of section id are needed by the index.
-func (s *section) use(n int64) { s.live.Add(n) }
-
-// drop reports that n bytes of section id are needed no more.
-func (w *writer) drop(id uint64, n int64) {
-	s := w.secs.get(id)
-	if s.live.Add(-n) == 0 && w.tail == nil {
-		w.mu.Lock()
-		w.releaseLocked(id, s)
-		w.mu.Unlock()
-	}
-}
-
-// releaseLocked lets go of a memory store's section that holds nothing any more.
-func (w *writer) releaseLocked(id uint64, s *section) {
-	sh := &w.shards[s.shard]
-	if s.live.Load() != 0 || sh.secID == id && sh.sec == s {
-		return
-	}
-	s.slab.Store(nil)
-	for w.oldest < w.secs.end && w.secs.get(w.oldest).slab.Load() == nil {
-		w.oldest++
-	}
-	w.secs.trim(w.oldest)
 }

@@ -8,8 +8,8 @@ import (
 // zeros fill a block up to a multiple of blockAlign, and follow it.
 var zeros [blockAlign + endSize]byte
 
-// Append implements Log. Errors: ErrTooLarge, ErrNoSpace, ErrNotReplayed and ErrClosed leave the log as it was; any other
-// wraps ErrPoisoned.
+// Append implements Log. Errors: ErrTooLarge, ErrNoSpace, ErrNotReplayed and ErrClosed leave the log as it was; any
+// other wraps ErrPoisoned.
 func (l *File) Append(body ...[]byte) (LSN, Pos, error) {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
@@ -98,8 +98,8 @@ func (l *File) segmentFor(size int64) (*segment, LSN, LSN, error) {
 	return l.usable()
 }
 
-// rotate starts the next segment. The space for it is taken first, while it is still possible to say no. Then the old one
-// is synced: by invariant 1 the new one's base proves its blocks durable.
+// rotate starts the next segment. The space for it is taken first, while it is still possible to say no. Then the old
+// one is synced: by invariant 1 the new one's base proves its blocks durable.
 func (l *File) rotate(old *segment, next LSN, minSize int64) error {
 	if minSize <= l.o.SegmentSize {
 		if err := l.spares.reserve(); err != nil {

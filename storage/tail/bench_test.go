@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// BenchmarkAppendSync is one group commit: a block of n records of 128 bytes, each its own slice, and a sync, on the real disk.
+// BenchmarkAppendSync is one group commit: a block of n records of 128 bytes, each its own slice, and a sync, on the
+// real disk.
 func BenchmarkAppendSync(b *testing.B) {
 	for _, n := range []int{1, 16, 256, 4096} {
 		b.Run(fmt.Sprintf("128Bx%d", n), func(b *testing.B) {

@@ -15,9 +15,9 @@ import (
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
-// TestConcurrent runs, on the real disk, a writer that does not wait for syncs, a syncer, readers of all positions, and a
-// dropper whose segments are used again at once: a reader gets the right bytes or ErrDropped, and the bound of open files
-// holds.
+// TestConcurrent runs, on the real disk, a writer that does not wait for syncs, a syncer, readers of all positions,
+// and a dropper whose segments are used again at once: a reader gets the right bytes or ErrDropped, and the bound of
+// open files holds.
 func TestConcurrent(t *testing.T) {
 	o := Options{Dir: t.TempDir(), SegmentSize: 8 << 10, OpenFiles: 3}
 	w, err := open(o, image{})
@@ -143,8 +143,8 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestSyncDuringAppend stalls a sync on the disk; blocks appended meanwhile are written, and not taken for durable when it
-// ends.
+// TestSyncDuringAppend stalls a sync on the disk; blocks appended meanwhile are written, and not taken for durable
+// when it ends.
 func TestSyncDuringAppend(t *testing.T) {
 	mem := vfs.NewMem()
 	fault := vfs.NewFault(mem, nil)
@@ -217,7 +217,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestSizeAndRecycling: dropped segments are used again, within a bound, so the log does not grow while it is dropped from.
+// TestSizeAndRecycling: dropped segments are used again, within a bound, so the log does not grow while it is dropped
+// from.
 func TestSizeAndRecycling(t *testing.T) {
 	mem := vfs.NewMem()
 	w, err := open(smallOptions(mem), image{})
@@ -265,4 +266,46 @@ func TestMemory(t *testing.T) {
 	if _, _, err := l.Append([]byte("x")); !errors.Is(err, ErrClosed) {
 		t.Fatal(err)
 	}
+}
+
+// TestReadOfDroppedSegment stalls a read on the disk while its segment is dropped and space for new blocks is needed: the
+// file must not be used again under the reader.
+func TestReadOfDroppedSegment(t *testing.T) {
+	fault := vfs.NewFault(vfs.NewMem(), nil)
+	w, err := open(smallOptions(fault), image{})
+	must(t, err)
+	for range 5 {
+		must(t, w.append(400))
+	}
+	must(t, w.sync())
+	entered, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	fault.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpRead {
+			once.Do(func() { close(entered); <-release })
+		}
+		return nil
+	})
+	want, at := w.written[0], w.at[0]
+	done := make(chan error)
+	go func() {
+		got := make([]byte, len(want))
+		err := w.log.ReadAt(got, at)
+		if err == nil && !bytes.Equal(got, want) {
+			err = errors.New("wrong bytes")
+		}
+		done <- err
+	}()
+	<-entered
+	must(t, w.drop(4))
+	for range 12 {
+		must(t, w.append(400))
+	}
+	must(t, w.sync())
+	close(release)
+	must(t, <-done)
+	if err := w.log.ReadAt(make([]byte, 1), at); !errors.Is(err, ErrDropped) {
+		t.Fatal(err)
+	}
+	must(t, w.close())
 }

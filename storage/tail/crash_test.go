@@ -8,9 +8,9 @@ import (
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
-// TestCrashAtEveryOp takes a crash image before every operation of the script, with different shares of what was not synced,
-// in sectors of a disk and in far smaller ones. From each image the log must open with all that was synced and nothing else,
-// take new blocks, and survive a second crash.
+// TestCrashAtEveryOp takes a crash image before every operation of the script, with different shares of what was not
+// synced, in sectors of a disk and in far smaller ones. From each image the log must open with all that was synced
+// and nothing else, take new blocks, and survive a second crash.
 func TestCrashAtEveryOp(t *testing.T) {
 	images := crashImages(t)
 	cut := 0

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"strings"
 	"testing"
@@ -37,7 +38,7 @@ func readDisk(t *testing.T, m *vfs.Mem) disk {
 }
 
 // mem returns the disk as a file system, all of it durable.
-func (d disk) mem(t testing.TB) *vfs.Mem {
+func (d disk) mem(t *testing.T) *vfs.Mem {
 	t.Helper()
 	m := vfs.NewMem()
 	must(t, m.MkdirAll(wal))
@@ -54,10 +55,7 @@ func (d disk) mem(t testing.TB) *vfs.Mem {
 }
 
 func (d disk) with(name string, b []byte) disk {
-	out := disk{}
-	for n, old := range d {
-		out[n] = old
-	}
+	out := maps.Clone(d)
 	if b == nil {
 		delete(out, name)
 	} else {
@@ -78,6 +76,8 @@ func (d disk) segments() []string {
 
 // smallLog writes three segments, of which one lives in a file that was used before. Each block is synced before the
 // next one is written.
+//
+//nolint:revive // clean is what is asked for, closed or crashed, not how it is done
 func smallLog(t *testing.T, clean bool) (disk, image) {
 	t.Helper()
 	m := vfs.NewMem()
@@ -91,18 +91,16 @@ func smallLog(t *testing.T, clean bool) (disk, image) {
 		}
 	}
 	im := w.expect()
-	d := disk{}
+	d := readDisk(t, m.CrashClone(vfs.CrashOptions{}))
+	must(t, w.close())
 	if clean {
-		must(t, w.close())
 		d = readDisk(t, m)
-	} else {
-		d = readDisk(t, m.CrashClone(vfs.CrashOptions{}))
-		must(t, w.close())
 	}
 	return d, im
 }
 
-// outcome opens a damaged disk and sorts what happens into: whole, cut by n blocks, or a CorruptError. Anything else fails.
+// outcome opens a damaged disk and sorts what happens into: whole, cut by n blocks, or a CorruptError. Anything else
+// fails.
 func outcome(t *testing.T, d disk, im image, file string, floor LSN) (lost int, corrupted *CorruptError) {
 	t.Helper()
 	im.disk = d.mem(t)
@@ -136,9 +134,9 @@ func outcome(t *testing.T, d disk, im image, file string, floor LSN) (lost int, 
 	return lost, nil
 }
 
-// TestFlipEveryBit flips each bit of each segment. What is read is never wrong. After a clean close no flip loses
-// a block unseen; after a crash only the last block can be taken for a torn one, since nothing after it proves that it was
-// synced.
+// TestFlipEveryBit flips each bit of each segment. What is read is never wrong. After a clean close no flip loses a
+// block unseen; after a crash only the last block can be taken for a torn one, since nothing after it proves that it
+// was synced.
 func TestFlipEveryBit(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		t.Run(fmt.Sprintf("clean=%v", clean), func(t *testing.T) {
@@ -218,8 +216,8 @@ func TestTruncateEverywhere(t *testing.T) {
 	}
 }
 
-// TestZeroTail sets each segment to zero from each byte on, with its length kept: what a file system may do to a file whose
-// size reached the disk before its bytes.
+// TestZeroTail sets each segment to zero from each byte on, with its length kept: what a file system may do to a file
+// whose size reached the disk before its bytes.
 func TestZeroTail(t *testing.T) {
 	d, im := smallLog(t, true)
 	last := ""

@@ -2,8 +2,8 @@ package tail
 
 import "fmt"
 
-// DropBefore implements Log. Segments go one at a time, each durably before the next, so that after a crash those that are
-// left have no gap. A few are kept as spares. It may be called by any goroutine.
+// DropBefore implements Log. Segments go one at a time, each durably before the next, so that after a crash those
+// that are left have no gap. A few are kept as spares. It may be called by any goroutine.
 func (l *File) DropBefore(lsn LSN) error {
 	l.dropMu.Lock()
 	defer l.dropMu.Unlock()
@@ -12,24 +12,24 @@ func (l *File) DropBefore(lsn LSN) error {
 		if err != nil {
 			return err
 		}
-		seg, idle, err := l.segs.popBelow(min(lsn, durable))
+		seg, err := l.segs.popBelow(min(lsn, durable))
 		if err != nil {
 			return l.poison(fmt.Errorf("close dropped segment: %w", err))
 		}
 		if seg == nil {
 			return nil
 		}
-		if err := l.discard(seg, idle); err != nil {
+		if err := l.discard(seg); err != nil {
 			return l.poison(fmt.Errorf("drop segment: %w", err))
 		}
 	}
 }
 
-// discard removes a segment that is out of the list. One that is still being read must not be written to, so it cannot be
-// a spare.
-func (l *File) discard(seg *segment, idle bool) error {
+// discard removes a segment that is out of the list. One that is still being read must not be written to, so it
+// cannot be a spare.
+func (l *File) discard(seg *segment) error {
 	full, wanted := l.spares.slot(seg.size)
-	if !idle || !wanted {
+	if !wanted || l.segs.inUse(seg) {
 		if err := l.o.FS.Remove(seg.path); err != nil {
 			return err
 		}

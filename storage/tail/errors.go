@@ -35,6 +35,9 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 // hintRestore is the remedy when acknowledged bytes are gone.
 const hintRestore = "acknowledged data is damaged: stop, copy the directory, then restore it from a backup or a replica"
 
+// hintStranger is the remedy when a file is not the log's.
+const hintStranger = "move the file out of the directory if it does not belong there"
+
 func corrupt(path string, offset int64, hint, format string, args ...any) error {
 	return &CorruptError{Path: path, Offset: offset, Err: fmt.Errorf(format, args...), Hint: hint}
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
-// TestErrorAtEveryOp fails each operation of the script once, in several ways. The log must stop (or, where that is what the
-// error says, report that there is no space), everything synced must be there when it is opened again in the same system and
-// after a power loss, and nothing must be there that was not written.
+// TestErrorAtEveryOp fails each operation of the script once, in several ways. The log must stop (or, where that is
+// what the error says, report that there is no space), everything synced must be there when it is opened again in the
+// same system and after a power loss, and nothing must be there that was not written.
 func TestErrorAtEveryOp(t *testing.T) {
 	faults := []error{
 		syscall.EIO,
 		syscall.ENOSPC,
 		fmt.Errorf("%w: %w", vfs.ErrSyncLost, syscall.EIO),
-		&vfs.ShortWrite{N: 21, Err: syscall.EIO},
+		&vfs.ShortWriteError{N: 21, Err: syscall.EIO},
 	}
 	step := int64(len(faults)) // each operation fails in one way, or with EHDB_SLOW in each
 	if slow() {
@@ -113,8 +113,9 @@ func checkStopped(t *testing.T, w *world, what string, err error) {
 	}
 }
 
-// TestLostSync is a sync that fails and takes the dirty pages with it, as Linux does: the block can still be read, and a later
-// sync succeeds without writing it. A log opened again in the same system shows it, so it must make it durable.
+// TestLostSync is a sync that fails and takes the dirty pages with it, as Linux does: the block can still be read,
+// and a later sync succeeds without writing it. A log opened again in the same system shows it, so it must make it
+// durable.
 func TestLostSync(t *testing.T) {
 	mem := vfs.NewMem()
 	fault := vfs.NewFault(mem, nil)
@@ -146,7 +147,8 @@ func TestLostSync(t *testing.T) {
 	must(t, w.close())
 }
 
-// TestNoSpace fills the disk. Append says so and the log goes on: with what fits, and with everything once there is space.
+// TestNoSpace fills the disk. Append says so and the log goes on: with what fits, and with everything once there is
+// space.
 func TestNoSpace(t *testing.T) {
 	mem := vfs.NewMem()
 	mem.SetCapacity(3*1024 + 500)

@@ -12,8 +12,8 @@ import (
 //
 // Invariants:
 //
-//  1. A block is written only after every block before it, and a segment is given its name only after every block before
-//     it is durable. So a valid block proves that the blocks below its durable field were on disk, and a segment that
+//  1. A block is written only after every block before it, and a segment is given its name only after every block
+//     before it is durable. So a valid block proves that the blocks below its durable field were on disk, and a segment that
 //     the blocks below its base were.
 //  2. Nothing is written after a failed write or sync.
 //
@@ -89,8 +89,8 @@ func (l *File) First() LSN {
 // Size implements Log: the bytes of all segments and of the files kept for segments to come.
 func (l *File) Size() int64 { return l.segs.size() + l.spares.bytes() }
 
-// Room returns how many bytes of blocks can be appended for certain: in the active segment and in those already taken on
-// disk. Blocks have a header of 32 bytes and are padded to 8.
+// Room returns how many bytes of blocks can be appended for certain: in the active segment and in those already taken
+// on disk. Blocks have a header of 32 bytes and are padded to 8.
 func (l *File) Room() int64 {
 	seg, _, _, err := l.usable()
 	if err != nil {
@@ -100,8 +100,8 @@ func (l *File) Room() int64 {
 	return max(room, 0) + int64(l.spares.count())*(l.o.SegmentSize-segHeaderSize-reserved)
 }
 
-// Reserve takes the space of the next segment if it is not taken yet, so that a caller who was told ErrNoSpace can learn
-// without appending that there is room again. ErrNoSpace if there is none.
+// Reserve takes the space of the next segment if it is not taken yet, so that a caller who was told ErrNoSpace can
+// learn without appending that there is room again. ErrNoSpace if there is none.
 func (l *File) Reserve() error {
 	if _, _, _, err := l.usable(); err != nil {
 		return err
@@ -120,8 +120,8 @@ func (l *File) spareError(err error) error {
 	return l.poison(err)
 }
 
-// ReadAt implements Log. It does not verify a checksum: what it reads was verified by Replay or written by this process.
-// ErrDropped if pos is in a segment that was dropped.
+// ReadAt implements Log. It does not verify a checksum: what it reads was verified by Replay or written by this
+// process. ErrDropped if pos is in a segment that was dropped.
 func (l *File) ReadAt(p []byte, pos Pos) error {
 	seg, err := l.segs.acquire(pos.Segment)
 	if err != nil {
@@ -142,7 +142,8 @@ func (l *File) closedOr(err error) error {
 
 func readSegment(seg *segment, p []byte, off int64) error {
 	if end := seg.end.Load(); off < segHeaderSize || off+int64(len(p)) > end {
-		return fmt.Errorf("%s: read of %d bytes at %d is outside the blocks, which end at %d", seg.path, len(p), off, end)
+		return fmt.Errorf("%s: read of %d bytes at %d is outside the blocks, which end at %d",
+			seg.path, len(p), off, end)
 	}
 	n, err := seg.file.ReadAt(p, off)
 	if n == len(p) {
@@ -154,8 +155,8 @@ func readSegment(seg *segment, p []byte, off int64) error {
 	return fmt.Errorf("read log: %w", err)
 }
 
-// Close implements Log: it makes everything appended durable, notes that at the end of the log, and gives up the lock. It
-// returns the error that stopped the log, if one did.
+// Close implements Log: it makes everything appended durable, notes that at the end of the log, and gives up the
+// lock. It returns the error that stopped the log, if one did.
 func (l *File) Close() error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()

@@ -42,8 +42,9 @@ const (
 	blockHeaderSize = 32
 	blockAlign      = 8
 
-	// endSize zero bytes are written after every block and after the segment header, with them, where the next block will
-	// start. So if there is no block but something else, it is the remains of one, whatever the file held before.
+	// endSize zero bytes are written after every block and after the segment header, with them, where the next block
+	// will start. So if there is no block but something else, it is the remains of one, whatever the file held
+	// before.
 	endSize = 8
 
 	// reserved is kept free behind every block, so that a mark always fits.

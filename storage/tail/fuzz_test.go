@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzOpen opens arbitrary bytes as the only segment of a log. It may be refused or read, but not panic, nor take memory that
-// the file's size does not justify.
+// FuzzOpen opens arbitrary bytes as the only segment of a log. It may be refused or read, but not panic, nor take
+// memory that the file's size does not justify.
 func FuzzOpen(f *testing.F) {
 	h := segHeader{id: 1, size: 1 << 10, salt: 7}
 	whole := make([]byte, 1<<10)
@@ -25,8 +25,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// FuzzBlocks replays a segment with a whole header and blocks made from the input: with matching checksums, but any length,
-// position, type and durable position, at any place; and some damaged afterwards.
+// FuzzBlocks replays a segment with a whole header and blocks made from the input: with matching checksums, but any
+// length, position, type and durable position, at any place; and some damaged afterwards.
 func FuzzBlocks(f *testing.F) {
 	f.Add([]byte{0, 5, 0, 0, 1, 0, 9, 1, 0, 1, 0, 3, 2, 1, 2, 0})
 	f.Add([]byte{3, 255, 1, 0, 1, 0, 0, 2, 9, 9, 2})
@@ -37,7 +37,7 @@ func FuzzBlocks(f *testing.F) {
 		off := int64(copy(b, h.encode()[:segHeaderSize]))
 		var lsn LSN
 		for ; len(in) >= 5 && off+600 < size; in = in[5:] {
-			bh := blockHeader{len: uint32(in[1]), lsn: lsn, typ: in[2]%4 + 0, durable: LSN(in[3])}
+			bh := blockHeader{len: uint32(in[1]), lsn: lsn, typ: in[2] % 4, durable: LSN(in[3])}
 			if in[0]&1 != 0 {
 				bh.len <<= 24 // far beyond the file
 			}
@@ -100,7 +100,7 @@ func openFuzzed(t *testing.T, b []byte) {
 	must(t, l.Close())
 	again, err := Open(o)
 	must(t, err)
-	n := LSN(again.First())
+	n := again.First()
 	must(t, again.Replay(func(LSN, Pos, []byte) error { n++; return nil }))
 	if n != next+1 {
 		t.Fatalf("%d blocks after reopening, want %d", n, next+1)

@@ -58,8 +58,8 @@ func child() {
 	}
 }
 
-// TestKill kills a writing process with SIGKILL, round after round on the same directory, and demands every block that it
-// said was durable.
+// TestKill kills a writing process with SIGKILL, round after round on the same directory, and demands every block
+// that it said was durable.
 func TestKill(t *testing.T) {
 	rounds := 5
 	if slow() {

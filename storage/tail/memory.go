@@ -15,8 +15,8 @@ type memory struct {
 	closed bool
 }
 
-// NewMemory returns a Log for a store in memory: Append gives positions, Sync does nothing, Replay finds nothing and ReadAt
-// fails, since no bytes are kept.
+// NewMemory returns a Log for a store in memory: Append gives positions, Sync does nothing, Replay finds nothing and
+// ReadAt fails, since no bytes are kept.
 func NewMemory() Log { return &memory{} }
 
 func (m *memory) Append(...[]byte) (LSN, Pos, error) {

@@ -9,8 +9,9 @@ import (
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
-// TestModel lets random operations happen to a log: appends, syncs, drops, restarts, crashes with random shares of what was
-// not synced, full disks and failing ones. After each opening all that was synced is there, and nothing that was not written.
+// TestModel lets random operations happen to a log: appends, syncs, drops, restarts, crashes with random shares of
+// what was not synced, full disks and failing ones. After each opening all that was synced is there, and nothing that
+// was not written.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := machine{mem: vfs.NewMem(), size: int64(rapid.SampledFrom([]int{1 << 10, 2 << 10, 16 << 10}).Draw(t, "segment"))}
@@ -46,7 +47,7 @@ func TestModel(t *testing.T) {
 			"make room": func(*rapid.T) { m.mem.SetCapacity(0) },
 			"break disk": func(t *rapid.T) {
 				n := m.fault.Ops() + rapid.Int64Range(0, 8).Draw(t, "after")
-				cause := rapid.SampledFrom([]error{errBroken, vfs.ErrSyncLost, &vfs.ShortWrite{N: 9, Err: errBroken}}).Draw(t, "how")
+				cause := rapid.SampledFrom([]error{errBroken, vfs.ErrSyncLost, &vfs.ShortWriteError{N: 9, Err: errBroken}}).Draw(t, "how")
 				m.fault.SetHook(vfs.FailAt(n, cause))
 			},
 			"mend disk": func(*rapid.T) { m.fault.SetHook(nil) },
@@ -81,8 +82,8 @@ func (m *machine) open(t *rapid.T, im image) {
 	m.w = w
 }
 
-// did looks at the outcome of an operation: no space is an answer, a broken disk means to open again in the same system, and
-// anything else is wrong. It reports whether the operation was done.
+// did looks at the outcome of an operation: no space is an answer, a broken disk means to open again in the same
+// system, and anything else is wrong. It reports whether the operation was done.
 func (m *machine) did(t *rapid.T, err error) bool {
 	switch {
 	case err == nil:

@@ -51,8 +51,7 @@ func (l *File) load() error {
 		}
 		id, err := strconv.ParseUint(num, 10, 64)
 		if err != nil || segName(id) != name {
-			return corrupt(path.Join(l.o.Dir, name), 0, "move the file out of the directory if it does not belong there",
-				"name is not that of a log segment")
+			return corrupt(path.Join(l.o.Dir, name), 0, hintStranger, "name is not that of a log segment")
 		}
 		seg, err := l.loadSegment(id)
 		if err != nil {
@@ -82,7 +81,8 @@ func follows(list []*segment, seg *segment) error {
 	}
 	prev := list[len(list)-1]
 	if seg.id != prev.id+1 {
-		return corrupt(seg.path, 0, hintRestore, "the segment before it is missing: %s, and then %s", prev.path, seg.path)
+		return corrupt(seg.path, 0, hintRestore, "the segment before it is missing: %s, and then %s",
+			prev.path, seg.path)
 	}
 	if seg.base < prev.base {
 		return corrupt(seg.path, 0, hintRestore, "it starts with block %d, but %s before it starts with block %d",
@@ -115,7 +115,8 @@ func (l *File) loadSegment(id uint64) (*segment, error) {
 		return nil, corrupt(seg.path, 16, hintRestore, "it is segment %d by its header: the file was renamed", seg.id)
 	}
 	if size != seg.size {
-		return nil, corrupt(seg.path, min(size, seg.size), hintRestore, "it is %d bytes long, its header says %d", size, seg.size)
+		return nil, corrupt(seg.path, min(size, seg.size), hintRestore, "it is %d bytes long, its header says %d",
+			size, seg.size)
 	}
 	return seg, nil
 }
@@ -125,8 +126,8 @@ func segName(id uint64) string { return fmt.Sprintf("%020d%s", id, segSuffix) }
 // addSegment makes segment id, with room for at least minSize bytes, the active one. ErrNoSpace if it cannot: then
 // nothing has changed. Any other error leaves it open what is on disk.
 //
-// The header is durable before the name is, and the name before the first block is written: so a segment that is there has
-// a whole header, and what was synced in it cannot lose its name.
+// The header is durable before the name is, and the name before the first block is written: so a segment that is
+// there has a whole header, and what was synced in it cannot lose its name.
 func (l *File) addSegment(id uint64, base LSN, minSize int64) error {
 	sp, err := l.spareFor(minSize)
 	if err != nil {

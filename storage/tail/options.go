@@ -1,6 +1,7 @@
 package tail
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/noetl/ehdb-gateway/storage/vfs"
@@ -36,13 +37,14 @@ func (o Options) withDefaults() (Options, error) {
 		o.FS = vfs.OS{}
 	}
 	if o.Dir == "" {
-		return o, fmt.Errorf("log directory is not given")
+		return o, errors.New("log directory is not given")
 	}
 	if o.SegmentSize == 0 {
 		o.SegmentSize = defaultSegmentSize
 	}
 	if o.SegmentSize < minSegmentSize || o.SegmentSize > maxSegmentSize {
-		return o, fmt.Errorf("log segment size %d is not between %d and %d", o.SegmentSize, minSegmentSize, int64(maxSegmentSize))
+		return o, fmt.Errorf("log segment size %d is not between %d and %d",
+			o.SegmentSize, minSegmentSize, int64(maxSegmentSize))
 	}
 	o.SegmentSize = alignUp(o.SegmentSize, blockAlign)
 	switch {

@@ -41,13 +41,14 @@ func (w *window) view(off, n int64) ([]byte, error) {
 
 // blockReader reads the blocks of one segment in order.
 type blockReader struct {
-	w    window
-	salt uint32
-	off  int64 // of the next block
+	w     window
+	salt  uint32
+	stale bool  // as in segHeader
+	off   int64 // of the next block
 }
 
 func newBlockReader(f io.ReaderAt, seg *segment) *blockReader {
-	return &blockReader{w: window{f: f, size: seg.size}, salt: seg.salt, off: segHeaderSize}
+	return &blockReader{w: window{f: f, size: seg.size}, salt: seg.salt, stale: seg.stale, off: segHeaderSize}
 }
 
 // header returns the header at off if there is one there whose block would fit.
@@ -85,17 +86,18 @@ type remains struct {
 	proof int64 // offset of a block header that says that block want was durable; 0 if there is none
 }
 
-// scan looks at everything from off, where block want should be and is not. Whole headers count whatever became of their
-// bodies. Of other bytes, those at off are remains, see endSize, and the rest only if the file had no earlier life.
-func (r *blockReader) scan(off int64, want LSN, stale bool) (remains, error) {
+// scan looks at everything from r.off, where block want should be and is not. Whole headers count whatever became of
+// their bodies. Of other bytes, those at r.off are remains, see endSize, and the rest only if the file had no earlier
+// life.
+func (r *blockReader) scan(want LSN) (remains, error) {
+	start, off := r.off, r.off
 	found := remains{end: off}
-	start := off
 	for ; off+blockAlign <= r.w.size; off += blockAlign {
 		b, err := r.w.view(off, min(blockHeaderSize, r.w.size-off))
 		if err != nil {
 			return found, err
 		}
-		if binary.LittleEndian.Uint64(b) != 0 && (off == start || !stale) {
+		if binary.LittleEndian.Uint64(b) != 0 && (off == start || !r.stale) {
 			found.end = max(found.end, off+blockAlign)
 		}
 		// A cheap look at the position first: each byte of the file is looked at.

@@ -10,8 +10,8 @@ import (
 // errReplayed is returned by a second Replay.
 var errReplayed = errors.New("log was replayed before")
 
-// Replay implements Log. All blocks it gave are durable when it returns nil. Errors: a *CorruptError, fn's error, or an I/O
-// error; after any of them the log can only be closed.
+// Replay implements Log. All blocks it gave are durable when it returns nil. Errors: a *CorruptError, fn's error, or
+// an I/O error; after any of them the log can only be closed.
 func (l *File) Replay(fn func(lsn LSN, pos Pos, body []byte) error) error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
@@ -34,8 +34,8 @@ func (l *File) Replay(fn func(lsn LSN, pos Pos, body []byte) error) error {
 func (l *File) replay(fn func(LSN, Pos, []byte) error) error {
 	list := l.segs.snapshot()
 	if first := list[0]; l.o.Floor > 0 && first.base > l.o.Floor {
-		return corrupt(first.path, 0, hintRestore, "the log starts with block %d, but blocks from %d on must be there: "+
-			"a segment before it is missing", first.base, l.o.Floor)
+		return corrupt(first.path, 0, hintRestore, "the log starts with block %d, but blocks from %d on "+
+			"must be there: a segment before it is missing", first.base, l.o.Floor)
 	}
 	for i, seg := range list[:len(list)-1] {
 		if err := l.replaySealed(seg, list[i+1], fn); err != nil {
@@ -58,15 +58,16 @@ func (l *File) replaySealed(seg, after *segment, fn func(LSN, Pos, []byte) error
 	}
 	seg.end.Store(t.r.off)
 	if t.next < after.base {
-		return corrupt(seg.path, t.r.off, hintRestore, "block %d is not whole, but it was durable: the next segment, %s, "+
-			"starts with block %d", t.next, after.path, after.base)
+		return corrupt(seg.path, t.r.off, hintRestore, "block %d is not whole, but it was durable: the next "+
+			"segment, %s, starts with block %d", t.next, after.path, after.base)
 	}
 	h, ok, err := t.r.header(t.r.off)
 	if err != nil {
 		return fmt.Errorf("%s: %w", seg.path, err)
 	}
 	if ok && h.lsn >= after.base && h.typ == typeData {
-		return corrupt(seg.path, t.r.off, hintRestore, "it holds block %d, and so does the next segment, %s", h.lsn, after.path)
+		return corrupt(seg.path, t.r.off, hintRestore, "it holds block %d, and so does the next segment, %s",
+			h.lsn, after.path)
 	}
 	return nil
 }
@@ -82,12 +83,12 @@ func (l *File) replayActive(fn func(LSN, Pos, []byte) error) error {
 		return err
 	}
 	end := t.r.off
-	found, err := t.r.scan(end, t.next, seg.stale)
+	found, err := t.r.scan(t.next)
 	if err != nil {
 		return fmt.Errorf("%s: %w", seg.path, err)
 	}
 	if found.proof > 0 {
-		return corrupt(seg.path, end, hintRestore, "block %d is not whole, but it was durable: the block header at %d says so",
+		return corrupt(seg.path, end, hintRestore, "block %d is not whole, but it was durable: the header at %d says so",
 			t.next, found.proof)
 	}
 	if l.o.Floor > t.next {
@@ -105,9 +106,9 @@ func (l *File) replayActive(fn func(LSN, Pos, []byte) error) error {
 	return nil
 }
 
-// settle makes the segment's name and bytes durable as they read. Blocks that are not proven durable are written again: after a failed
-// sync the system may hold bytes in memory that never reached the disk and that a sync would not write. Remains
-// are set to zero, or blocks among them could later seem to follow new ones.
+// settle makes the segment's name and bytes durable as they read. Blocks that are not proven durable are written
+// again: after a failed sync the system may hold bytes in memory that never reached the disk and that a sync would
+// not write. Remains are set to zero, or blocks among them could later seem to follow new ones.
 func (l *File) settle(seg *segment, t *tailReplay, remainsEnd int64) error {
 	end := t.r.off
 	for off := t.unprovenOff(); off < end; {

@@ -147,18 +147,25 @@ func (s *segments) unpinLocked(seg *segment) {
 	seg.pinned = false
 }
 
-// popBelow takes the first segment out of the list if all its blocks are below lsn and it is not the active one. idle is
-// false if somebody still reads it.
-func (s *segments) popBelow(lsn LSN) (seg *segment, idle bool, err error) {
+// popBelow takes the first segment out of the list if all its blocks are below lsn and it is not the active one; nil if
+// there is none to take.
+func (s *segments) popBelow(lsn LSN) (*segment, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.list) < 2 || s.list[1].base > lsn {
-		return nil, false, nil
+		return nil, nil
 	}
-	seg = s.list[0]
+	seg := s.list[0]
 	s.list = append([]*segment(nil), s.list[1:]...)
 	seg.dropped = true
-	return seg, seg.refs == 0, s.closeLocked(seg)
+	return seg, s.closeLocked(seg)
+}
+
+// inUse reports whether somebody still reads a segment that is out of the list.
+func (s *segments) inUse(seg *segment) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return seg.refs > 0
 }
 
 // snapshot returns the list as it is now.

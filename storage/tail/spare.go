@@ -16,8 +16,8 @@ const (
 	tempSuffix  = ".tmp"   // being made; removed at open
 )
 
-// zeroSyncEvery is how many bytes of a new file are written before they are synced: a sync of all of it at once would hold
-// up the log's own syncs.
+// zeroSyncEvery is how many bytes of a new file are written before they are synced: a sync of all of it at once would
+// hold up the log's own syncs.
 const zeroSyncEvery = 8 << 20
 
 // spare is a file ready to become a segment.
@@ -175,17 +175,13 @@ func (s *spares) slot(size int64) (string, bool) {
 
 // add takes in a dropped segment that was renamed, durably, to a path that slot gave.
 func (s *spares) add(full string) {
-	s.finishAdd(spare{path: full, size: s.size, stale: true})
-}
-
-func (s *spares) finishAdd(sp spare) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ready = append(s.ready, sp)
+	s.ready = append(s.ready, spare{path: full, size: s.size, stale: true})
 	s.cond.Broadcast()
 }
 
-// bytes returns how much the spares hold, and how much of it is ready.
+// bytes returns how much the spares that are ready hold.
 func (s *spares) bytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

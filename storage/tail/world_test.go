@@ -25,10 +25,10 @@ func TestMain(m *testing.M) {
 // slow reports whether tests may take their time: all cases instead of a sample.
 func slow() bool { return os.Getenv("EHDB_SLOW") == "1" }
 
-func must(t testing.TB, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 

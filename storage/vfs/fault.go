@@ -3,6 +3,7 @@ package vfs
 import (
 	"errors"
 	"io"
+	"slices"
 	"sync/atomic"
 )
 
@@ -49,24 +50,24 @@ type Op struct {
 }
 
 // Hook is called before each operation, on the goroutine that asked for it. An error is returned instead of doing the
-// operation; see also ShortWrite and ErrSyncLost. A hook may wait (a stalled disk) or take a crash clone.
+// operation; see also ShortWriteError and ErrSyncLost. A hook may wait (a stalled disk) or take a crash clone.
 type Hook func(op Op) error
 
-// ErrSyncLost, wrapped by a hook's error for OpSync, makes what was not durable impossible to sync until it is written
+// ErrSyncLost makes, when a hook's error for OpSync wraps it, what was not durable impossible to sync until it is written
 // again, though it can be read: see File.Sync. It needs a Mem below.
 var ErrSyncLost = errors.New("sync failed and lost what it was to write")
 
-// ShortWrite, returned by a hook for OpWrite, lets the first N bytes be written before Err is returned.
-type ShortWrite struct {
+// ShortWriteError is a hook's error for OpWrite that lets the first N bytes be written before Err is returned.
+type ShortWriteError struct {
 	N   int
 	Err error
 }
 
 // Error is that of Err.
-func (s *ShortWrite) Error() string { return s.Err.Error() }
+func (s *ShortWriteError) Error() string { return s.Err.Error() }
 
 // Unwrap returns Err.
-func (s *ShortWrite) Unwrap() error { return s.Err }
+func (s *ShortWriteError) Unwrap() error { return s.Err }
 
 // Fault is a file system that asks a hook before each operation on another one.
 type Fault struct {
@@ -113,10 +114,8 @@ func FailAt(n int64, err error) Hook {
 // FailKind returns a hook that fails every operation of these kinds.
 func FailKind(err error, kinds ...Kind) Hook {
 	return func(op Op) error {
-		for _, k := range kinds {
-			if op.Kind == k {
-				return err
-			}
+		if slices.Contains(kinds, op.Kind) {
+			return err
 		}
 		return nil
 	}

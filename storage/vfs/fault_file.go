@@ -37,9 +37,9 @@ func (f *faultFile) WritevAt(bufs [][]byte, off int64) (int, error) {
 	return f.inner.WritevAt(bufs, off)
 }
 
-// short writes as much as a ShortWrite lets through.
+// short writes as much as a ShortWriteError lets through.
 func (f *faultFile) short(cause error, off int64, bufs ...[]byte) (int, error) {
-	var s *ShortWrite
+	var s *ShortWriteError
 	if !errors.As(cause, &s) {
 		return 0, cause
 	}

@@ -3,9 +3,10 @@ package vfs
 import (
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -231,12 +232,7 @@ func (m *Mem) List(dir string) ([]string, error) {
 	if n == nil || !n.isDir {
 		return nil, pathErr("list", dir, fs.ErrNotExist)
 	}
-	names := make([]string, 0, len(n.names.now))
-	for name := range n.names.now {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names, nil
+	return slices.Sorted(maps.Keys(n.names.now)), nil
 }
 
 // MkdirAll implements FS.

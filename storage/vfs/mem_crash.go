@@ -1,15 +1,16 @@
 package vfs
 
 import (
+	"maps"
 	"math/rand/v2"
-	"sort"
+	"slices"
 )
 
 // CrashOptions say what survives a power loss of what was not synced.
 type CrashOptions struct {
 	Seed uint64
-	// Keep is the share of unsynced changes that survive, from 0 to 1. Between the two, each sector of each file and each
-	// change of a directory is lost or kept on its own, so they survive in any order.
+	// Keep is the share of unsynced changes that survive, from 0 to 1. Between the two, each sector of each file and
+	// each change of a directory is lost or kept on its own, so they survive in any order.
 	Keep float64
 	// Sector is how many bytes survive or are lost together; default 512. A smaller one than any disk has tears writes
 	// in places where they could not be torn, which is a harder test.
@@ -65,27 +66,15 @@ func (c *crasher) node(n *memNode) *memNode {
 	}
 	names := c.names(&n.names)
 	clone.names = memNames{now: map[string]*memNode{}, durable: map[string]*memNode{}}
-	for _, name := range sortedNames(names) { // sorted: the seed must give the same crash each time
+	for _, name := range slices.Sorted(maps.Keys(names)) { // sorted: the seed must give the same crash each time
 		child := c.node(names[name])
 		clone.names.now[name], clone.names.durable[name] = child, child
 	}
 	return clone
 }
 
-func sortedNames(names map[string]*memNode) []string {
-	out := make([]string, 0, len(names))
-	for name := range names {
-		out = append(out, name)
-	}
-	sort.Strings(out)
-	return out
-}
-
 func (c *crasher) names(n *memNames) map[string]*memNode {
-	out := map[string]*memNode{}
-	for name, node := range n.durable {
-		out[name] = node
-	}
+	out := maps.Clone(n.durable)
 	if c.o.Journal {
 		for _, change := range n.pending[:c.survivors(len(n.pending))] {
 			change.applyTo(out)
@@ -100,8 +89,8 @@ func (c *crasher) names(n *memNames) map[string]*memNode {
 	return out
 }
 
-// data returns a file's content after the crash. A sector holds what it held after some prefix of the writes that touched
-// it, since the system keeps one copy of it in memory and writes that.
+// data returns a file's content after the crash. A sector holds what it held after some prefix of the writes that
+// touched it, since the system keeps one copy of it in memory and writes that.
 func (c *crasher) data(d *memData) []byte {
 	out := append([]byte(nil), d.durable...)
 	touched := map[int64][]int{} // sector -> changes
@@ -114,12 +103,7 @@ func (c *crasher) data(d *memData) []byte {
 			touched[s] = append(touched[s], i)
 		}
 	}
-	sectors := make([]int64, 0, len(touched))
-	for s := range touched {
-		sectors = append(sectors, s)
-	}
-	sort.Slice(sectors, func(i, j int) bool { return sectors[i] < sectors[j] })
-	for _, s := range sectors {
+	for _, s := range slices.Sorted(maps.Keys(touched)) {
 		for _, i := range touched[s][:c.survivors(len(touched[s]))] {
 			out = applyTo(out, d.pending[i], s*c.o.Sector, (s+1)*c.o.Sector)
 		}

@@ -29,7 +29,8 @@ func (d *memData) write(p []byte, off int64) int64 {
 	return size - before
 }
 
-// truncate sets the size. What is cut off counts as written with zeros: it must not come back when the file grows again.
+// truncate sets the size. What is cut off counts as written with zeros: it must not come back when the file grows
+// again.
 func (d *memData) truncate(size int64) int64 {
 	before := int64(len(d.now))
 	c := dataChange{off: size, size: size}
@@ -165,8 +166,8 @@ func (f *memFile) Sync() error {
 	return nil
 }
 
-// loseUnsynced makes what is not durable impossible to sync, though it can still be read, until it is written again: what
-// Linux does to pages whose write-back failed.
+// loseUnsynced makes what is not durable impossible to sync, though it can still be read, until it is written again:
+// what Linux does to pages whose write-back failed.
 func (f *memFile) loseUnsynced() {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()

@@ -4,11 +4,12 @@ import (
 	"errors"
 	"io/fs"
 	"path"
+	"slices"
 )
 
-// MakeDir makes a directory and its missing parents, durably. All parents are synced, not only those that got a new name:
-// an earlier attempt may have ended between making a directory and syncing it. A parent that was there and may not be opened
-// by this process is left out, since this process cannot have changed it.
+// MakeDir makes a directory and its missing parents, durably. All parents are synced, not only those that got a new
+// name: an earlier attempt may have ended between making a directory and syncing it. A parent that was there and may
+// not be opened by this process is left out, since this process cannot have changed it.
 func MakeDir(fsys FS, dir string) error {
 	missing := map[string]bool{} // parents that get a new name
 	var parents []string
@@ -23,8 +24,7 @@ func MakeDir(fsys FS, dir string) error {
 	if err := fsys.MkdirAll(dir); err != nil {
 		return err
 	}
-	for i := len(parents) - 1; i >= 0; i-- {
-		p := parents[i]
+	for _, p := range slices.Backward(parents) {
 		err := fsys.SyncDir(p)
 		if err != nil && (missing[p] || !errors.Is(err, fs.ErrPermission)) {
 			return err

@@ -1,12 +1,12 @@
-// Package vfs is the file system as the storage packages see it: few operations, each with a stated durability, so that
-// one implementation can be the operating system ([OS]), one a memory that loses power at will ([Mem]) and one a wrapper
-// that fails where a test wants it to ([Fault]).
+// Package vfs is the file system as the storage packages see it: few operations, each with a stated durability, so
+// that one implementation can be the operating system ([OS]), one a memory that loses power at will ([Mem]) and one a
+// wrapper that fails where a test wants it to ([Fault]).
 //
 // # Durability
 //
-// What a write changed survives a power loss only after [File.Sync] of that file. What Create, Rename, Remove and MkdirAll
-// changed survives only after [FS.SyncDir] of the directory that holds the name. Until then any part of it may be lost, in
-// any order.
+// What a write changed survives a power loss only after [File.Sync] of that file. What Create, Rename, Remove and
+// MkdirAll changed survives only after [FS.SyncDir] of the directory that holds the name. Until then any part of it
+// may be lost, in any order.
 package vfs
 
 import (
@@ -67,8 +67,8 @@ type File interface {
 	// WritevAt writes bufs one after the other from off, as if they were one slice, in one system call where the system
 	// has it. It returns an error if it wrote less than all. bufs are not kept or changed.
 	WritevAt(bufs [][]byte, off int64) (int, error)
-	// Sync makes the bytes and the size durable. After an error it is not known which of them are, nor will a later Sync
-	// tell: what was not durable must be written again.
+	// Sync makes the bytes and the size durable. After an error it is not known which of them are, nor will a later
+	// Sync tell: what was not durable must be written again.
 	Sync() error
 	// Truncate sets the size; what is added reads as zero and takes no space yet.
 	Truncate(size int64) error

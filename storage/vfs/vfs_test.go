@@ -64,6 +64,7 @@ func write(t *testing.T, fsys vfs.FS, name, data string) vfs.File {
 
 func TestFiles(t *testing.T) {
 	each(t, func(t *testing.T, fsys vfs.FS, dir string) {
+		t.Helper()
 		a, b := path.Join(dir, "a"), path.Join(dir, "b")
 		f := write(t, fsys, a, "hello")
 		if _, err := fsys.Create(a); !errors.Is(err, fs.ErrExist) {
@@ -116,6 +117,7 @@ func TestFiles(t *testing.T) {
 
 func TestRenameReplaces(t *testing.T) {
 	each(t, func(t *testing.T, fsys vfs.FS, dir string) {
+		t.Helper()
 		a, b := path.Join(dir, "a"), path.Join(dir, "b")
 		must(t, write(t, fsys, a, "new").Close())
 		must(t, write(t, fsys, b, "old").Close())
@@ -129,6 +131,7 @@ func TestRenameReplaces(t *testing.T) {
 // TestWritevManySlices goes over the bound of slices in one system call.
 func TestWritevManySlices(t *testing.T) {
 	each(t, func(t *testing.T, fsys vfs.FS, dir string) {
+		t.Helper()
 		f := write(t, fsys, path.Join(dir, "a"), "ab")
 		defer f.Close()
 		var bufs [][]byte
@@ -151,6 +154,7 @@ func TestWritevManySlices(t *testing.T) {
 
 func TestMakeDirAndLock(t *testing.T) {
 	each(t, func(t *testing.T, fsys vfs.FS, dir string) {
+		t.Helper()
 		deep := path.Join(dir, "x/y/z")
 		must(t, vfs.MakeDir(fsys, deep))
 		must(t, vfs.MakeDir(fsys, deep))
@@ -258,7 +262,7 @@ func TestCrashTears(t *testing.T) {
 	same := func() string {
 		return string(read(t, m.CrashClone(vfs.CrashOptions{Seed: 7, Keep: 0.4, Sector: 4}), "a"))
 	}
-	if same() != same() {
+	if first, again := same(), same(); first != again {
 		t.Fatal("a seed must give the same crash each time")
 	}
 }
@@ -311,7 +315,7 @@ func TestFaultShortWrite(t *testing.T) {
 	f := vfs.NewFault(m, nil)
 	file := write(t, f, "a", "........")
 	boom := errors.New("boom")
-	f.SetHook(vfs.FailKind(&vfs.ShortWrite{N: 3, Err: boom}, vfs.OpWrite))
+	f.SetHook(vfs.FailKind(&vfs.ShortWriteError{N: 3, Err: boom}, vfs.OpWrite))
 	n, err := file.WritevAt([][]byte{[]byte("ab"), []byte("cdef")}, 1)
 	if n != 3 || !errors.Is(err, boom) {
 		t.Fatal(n, err)

@@ -8,8 +8,8 @@ import (
 // zeros is what ZeroFill writes from; it is never changed.
 var zeros [256 << 10]byte
 
-// ZeroFill writes zeros over [from, to), so that the space is really taken and later writes there change no metadata. It
-// does not sync. stop, if not nil, is asked before each chunk and ends the work with its error.
+// ZeroFill writes zeros over [from, to), so that the space is really taken and later writes there change no metadata.
+// It does not sync. stop, if not nil, is asked before each chunk and ends the work with its error.
 func ZeroFill(f File, from, to int64, stop func() error) error {
 	for from < to {
 		if stop != nil {

@@ -1,0 +1,155 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// errSwept ends a sweep because the store is closing.
+var errSwept = errors.New("store is closing")
+
+const (
+	// moveBatch is how many bytes are moved before the sweeper waits for them to be durable: so it takes no more than a
+	// small share of what the disk can do.
+	moveBatch = 256 << 10
+	// spareSegments of garbage are not worth a move.
+	spareSegments = 4
+	spareSlabs    = 16
+)
+
+// sweepLoop gives back the space of what is dead. Whole segments at the front of the tail are dropped when nothing in them
+// is needed; what is needed is written again at the end when more than half of what is on disk is dead, so that a few
+// records that stay do not keep everything that was written after them. In a memory store the same is done slab by slab.
+func (s *Store) sweepLoop() {
+	sp := &s.w.space
+	for {
+		select {
+		case <-s.quit:
+			return
+		case <-sp.wake:
+		}
+		var err error
+		if s.w.tail == nil {
+			err = s.sweepSlabs()
+		} else {
+			err = s.sweepSegments()
+		}
+		if err != nil && !errors.Is(err, ErrStopped) && !errors.Is(err, errSwept) {
+			s.opts.Events.SweepFailed(err)
+		}
+	}
+}
+
+// sweepSegments drops what can be dropped, and moves what is in the way, until neither is worth it.
+func (s *Store) sweepSegments() error {
+	for {
+		if err := s.dropDead(); err != nil {
+			return err
+		}
+		segs := s.w.space.starts()
+		if len(segs) < 2 || !s.worthMoving(len(segs)) {
+			return nil
+		}
+		if err := s.moveOut(segs[0].sec, segs[1].sec); err != nil {
+			return err
+		}
+		if s.firstNeeded() < segs[1].sec {
+			return nil // something in it dies just now: that will wake the sweeper again
+		}
+	}
+}
+
+// worthMoving reports whether more than half of the tail's bytes are dead.
+func (s *Store) worthMoving(segments int) bool {
+	live := s.w.space.live.Load()
+	s.mu.Lock()
+	for _, l := range s.states {
+		live += l.footprint()
+	}
+	s.mu.Unlock()
+	return int64(segments-spareSegments)*s.opts.SegmentSize > 2*live
+}
+
+// firstNeeded returns the first section that holds something that is needed.
+func (s *Store) firstNeeded() uint64 {
+	w := s.w
+	segs := w.space.starts()
+	if len(segs) == 0 {
+		return 0
+	}
+	need := segs[len(segs)-1].sec // the segment that is being written stays
+	s.mu.Lock()
+	for _, l := range s.logs {
+		need = min(need, l.needs())
+	}
+	for _, l := range s.states {
+		need = min(need, l.needs())
+	}
+	s.mu.Unlock()
+	for id := segs[0].sec; id < need; id++ {
+		if sec := w.secs.get(id); sec != nil && sec.live.Load() != 0 {
+			return id
+		}
+	}
+	return need
+}
+
+// dropDead drops the segments at the front in which nothing is needed.
+func (s *Store) dropDead() error {
+	segs := s.w.space.starts()
+	need := s.firstNeeded()
+	n := 0
+	for n+1 < len(segs) && segs[n+1].sec <= need {
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	// What is dropped may hold the last trace of a log id and of a shard's position. And what makes it dead, a checkpoint
+	// say, may be queued still: it must be durable first. Writing the store record waits for both.
+	if err := s.writeStore(); err != nil {
+		return err
+	}
+	if err := s.w.tail.DropBefore(segs[n].lsn); err != nil {
+		return fmt.Errorf("drop segments before block %d: %w", segs[n].lsn, err)
+	}
+	s.w.space.dropped.Add(uint64(n))
+	s.w.space.forget(segs[n].sec)
+	s.w.mu.Lock()
+	s.w.secs.trim(segs[n].sec)
+	s.w.mu.Unlock()
+	return nil
+}
+
+// writeStore appends a store record and waits until it is durable.
+func (s *Store) writeStore() error {
+	s.mu.Lock()
+	w := s.w
+	heads := make([]uint64, len(w.shards))
+	done := make(chan error, 1)
+	w.mu.Lock()
+	for i := range w.shards {
+		heads[i] = w.shards[i].head
+	}
+	sh := &w.shards[0]
+	_, err := w.put(sh, maxFixed+len(heads)*binary.MaxVarintLen64, func(err error) { done <- err }, func(b []byte) []byte {
+		return appendStore(b, s.nextID, heads)
+	})
+	w.mu.Unlock()
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.await(done)
+}
+
+// await waits for something appended to be durable.
+func (s *Store) await(done <-chan error) error {
+	select {
+	case err := <-done:
+		return err
+	case <-s.quit:
+		return errSwept
+	}
+}
