@@ -2,7 +2,9 @@ package jetstreamapi
 
 import (
 	"slices"
+	"sync"
 
+	"github.com/noetl/ehdb-gateway/jetstreamapi/stream"
 	"github.com/noetl/ehdb-gateway/storage"
 	"github.com/noetl/ehdb-gateway/subjects"
 )
@@ -11,6 +13,7 @@ import (
 type Lag struct {
 	Account, Stream, Consumer string
 	Filters                   []string // empty: all subjects of the stream
+	Subjects                  []string // the stream's
 	Pending                   uint64   // messages not delivered yet
 	AckPending                int      // delivered and not acknowledged
 	Shard                     uint32   // where the stream is at home
@@ -41,7 +44,7 @@ func (c *consumerEntry) lag() Lag {
 	info := c.consumer.Info()
 	l := Lag{
 		Account: c.stream.acc.name, Stream: c.stream.name, Consumer: c.name,
-		Filters: slices.Clone(filtersOf(c.config())),
+		Filters: slices.Clone(filtersOf(c.config())), Subjects: slices.Clone(c.stream.config().Subjects),
 		Pending: info.NumPending, AckPending: info.NumAckPending,
 	}
 	for _, id := range c.stream.shards {
@@ -67,6 +70,7 @@ type Counters struct {
 	Reopens                uint64 // times the data directory was opened again after a failure
 	Dropped                uint64 // advisories and refusals that found their queue full
 	QueuedRequests         int
+	Published              stream.Counters // of all streams, also those that are gone
 }
 
 // Counters returns the counters.
@@ -79,5 +83,48 @@ func (s *Service) Counters() Counters {
 		c.Dropped += a.dropped.Load()
 		c.QueuedRequests += a.writes.len() + a.reads.len()
 	}
+	c.Published = s.published()
 	return c
+}
+
+// retired are the counters of streams that stopped.
+type retired struct {
+	mu  sync.Mutex
+	sum stream.Counters
+}
+
+func (r *retired) add(c stream.Counters) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	addCounters(&r.sum, c)
+}
+
+func addCounters(sum *stream.Counters, c stream.Counters) {
+	sum.Stored += c.Stored
+	sum.Skipped += c.Skipped
+	sum.Duplicates += c.Duplicates
+	sum.Unanswered += c.Unanswered
+	if sum.Refused == nil {
+		sum.Refused = make(map[uint16]uint64)
+	}
+	for code, n := range c.Refused {
+		sum.Refused[code] += n
+	}
+}
+
+// published sums the counters of all streams. While one of them stops, it may miss it for a moment, but never count it
+// twice.
+func (s *Service) published() stream.Counters {
+	var sum stream.Counters
+	s.retired.mu.Lock()
+	addCounters(&sum, s.retired.sum)
+	s.retired.mu.Unlock()
+	for _, a := range s.sortedAccounts() {
+		for _, e := range a.sortedStreams("") {
+			if e.stream != nil && !e.retired.Load() {
+				addCounters(&sum, e.stream.Counters())
+			}
+		}
+	}
+	return sum
 }

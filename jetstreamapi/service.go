@@ -31,6 +31,7 @@ type Service struct {
 	used      usage
 	apiTotal  atomic.Uint64
 	apiErrors atomic.Uint64
+	retired   retired
 	started   time.Time
 
 	stopping context.Context // ends when Stop is called

@@ -29,9 +29,10 @@ type streamEntry struct {
 	// offline says why the stream does not serve; nil while it does. Set before the entry is published.
 	offline error
 
-	log    *storage.Log
-	stream *stream.Stream
-	direct bus.Session // its direct gets; nil when they are not allowed
+	log     *storage.Log
+	stream  *stream.Stream
+	retired atomic.Bool // its counters went over to the service's
+	direct  bus.Session // its direct gets; nil when they are not allowed
 }
 
 // config returns the configuration; it must not be changed.
@@ -113,6 +114,8 @@ func (e *streamEntry) stop() {
 		return
 	}
 	e.stream.Stop()
+	e.retired.Store(true)
+	e.acc.svc.retired.add(e.stream.Counters())
 	e.acc.addUsed(e.config().Storage, -int64(e.log.State().Bytes)) //nolint:gosec // bytes on a disk
 }
 

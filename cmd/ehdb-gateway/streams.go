@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -22,15 +25,17 @@ type streams struct {
 	cfg *config.Config
 	log *slog.Logger
 	svc *jetstreamapi.Service
+	id  string // of the server
 
 	mu      sync.Mutex // guards what follows
 	serving bool
+	refused map[int]uint64
 	last    storage.Stats // as it was when the data directory was last open
 }
 
 func newStreams(a *app) *streams {
-	s := &streams{cfg: a.cfg, log: a.log.Logger}
 	o, own, id := a.cfg.Server, a.cfg.EHDB, a.gw.Stats()
+	s := &streams{cfg: a.cfg, log: a.log.Logger, id: id.ServerID, refused: map[int]uint64{}}
 	memory, disk := storeLimits(o, a.cfg.DataDir)
 	s.svc = jetstreamapi.New(jetstreamapi.Options{
 		Bus: a.router,
@@ -54,6 +59,9 @@ func newStreams(a *app) *streams {
 	s.log.Info("-------------------------------------------")
 	return s
 }
+
+// defaultQueueBytes is the bound of a shard's queue when the configuration has none (storage.Options).
+const defaultQueueBytes = 64 << 20
 
 // friendly writes bytes as nats-server does.
 func friendly(bytes int64) string {
@@ -135,7 +143,7 @@ func (s *streams) stats() storage.Stats {
 // Jsz implements monitor.JetStream.
 func (s *streams) Jsz(o *server.JSzOptions) (*server.JSInfo, error) {
 	if !s.up() {
-		return &server.JSInfo{Disabled: true}, nil
+		return &server.JSInfo{ID: s.id, Now: time.Now().UTC(), Disabled: true}, nil
 	}
 	return s.svc.Jsz(o), nil
 }
@@ -150,13 +158,20 @@ func (s *streams) Healthz(o *server.HealthzOptions) *server.HealthStatus {
 	default:
 		found = s.svc.Health(o.Account, o.Stream, o.Consumer)
 	}
+	return healthOf(o, found)
+}
+
+// healthOf turns what was found into a status, in nats-server's words.
+func healthOf(o *server.HealthzOptions, found []server.HealthzError) *server.HealthStatus {
 	h := &server.HealthStatus{Status: "ok", StatusCode: http.StatusOK}
 	if len(found) == 0 {
 		return h
 	}
 	h.StatusCode = http.StatusServiceUnavailable
-	if missing(o, found) {
-		h.StatusCode = http.StatusNotFound
+	for i := range found {
+		if text := notThere(&found[i]); text != "" {
+			h.StatusCode, found[i].Error = http.StatusNotFound, text
+		}
 	}
 	if o.Details {
 		h.Status, h.Errors = "error", found
@@ -166,16 +181,17 @@ func (s *streams) Healthz(o *server.HealthzOptions) *server.HealthStatus {
 	return h
 }
 
-// missing reports whether what was asked about is not there, as opposed to not serving.
-func missing(o *server.HealthzOptions, found []server.HealthzError) bool {
-	for _, e := range found {
-		switch e.Error {
-		case server.NewJSStreamNotFoundError().Description, server.NewJSConsumerNotFoundError().Description,
-			fmt.Sprintf("JetStream account %q not found", o.Account):
-			return true
-		}
+// notThere returns nats-server's text if e says that what was asked about does not exist, else "".
+func notThere(e *server.HealthzError) string {
+	switch {
+	case e.Type == server.HealthzErrorStream && e.Error == server.NewJSStreamNotFoundError().Description:
+		return fmt.Sprintf("JetStream stream %q not found on account %q", e.Stream, e.Account)
+	case e.Type == server.HealthzErrorConsumer && e.Error == server.NewJSConsumerNotFoundError().Description:
+		return fmt.Sprintf("JetStream consumer %q not found for stream %q on account %q", e.Consumer, e.Stream, e.Account)
+	case e.Type == server.HealthzErrorAccount && e.Error == fmt.Sprintf("JetStream account %q not found", e.Account):
+		return e.Error
 	}
-	return false
+	return ""
 }
 
 // addTo gives metrics their view of the streams.
@@ -184,27 +200,32 @@ func (s *streams) addTo(m *metrics.Sources) {
 	m.JetStream = s.measured
 	m.Durables = func(fn func(metrics.Durable)) {
 		for _, l := range s.svc.Lags() {
-			fn(metrics.Durable{
-				Shards: []int{int(l.Shard)}, Filters: filters(l), Pending: l.Pending,
-				AckPending: uint64(max(l.AckPending, 0)), //nolint:gosec // not negative
-			})
+			fn(durable(l))
 		}
 	}
 }
 
-// filters are the subjects that l's lag is shown under.
-func filters(l jetstreamapi.Lag) []string {
-	if len(l.Filters) == 0 {
-		return []string{">"}
+// durable is l as metrics take it. A consumer without filters counts as one that filters for its stream's subjects.
+func durable(l jetstreamapi.Lag) metrics.Durable {
+	held := uint64(max(l.AckPending, 0)) //nolint:gosec // not negative
+	d := metrics.Durable{Filters: l.Filters, Pending: l.Pending, AckPending: held, Count: func(subject string) uint64 {
+		return l.Count(subject) + held
+	}}
+	if len(d.Filters) == 0 {
+		d.Filters = l.Subjects
 	}
-	return l.Filters
+	for _, i := range l.Shards {
+		d.Shards = append(d.Shards, int(i))
+	}
+	return d
 }
 
 func (s *streams) measured() metrics.JetStream {
-	out := metrics.JetStream{Storage: s.stats(), QueueLimit: s.cfg.EHDB.QueueBytes}
+	out := metrics.JetStream{Storage: s.stats(), QueueLimit: cmp.Or(s.cfg.EHDB.QueueBytes, defaultQueueBytes)}
 	if !s.up() {
 		return out
 	}
+	out.Refusals = s.refusals()
 	for _, e := range s.svc.Health("", "", "") {
 		if e.Type == server.HealthzErrorJetStream {
 			out.StorageErr = fmt.Errorf("%s", e.Error)
@@ -216,6 +237,17 @@ func (s *streams) measured() metrics.JetStream {
 	out.FileBytes, out.MemoryBytes = j.Store, j.Memory
 	out.APIRequests, out.APIErrors = j.API.Total, j.API.Errors
 	return out
+}
+
+// refusals returns the publishes refused so far. A count never goes back, whatever streams come and go.
+func (s *streams) refusals() map[int]uint64 {
+	now := s.svc.Counters().Published.Refused
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for code, n := range now {
+		s.refused[int(code)] = max(s.refused[int(code)], n)
+	}
+	return maps.Clone(s.refused)
 }
 
 // placement places streams by the subject map.

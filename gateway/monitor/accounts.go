@@ -62,7 +62,7 @@ func (s *Server) Subsz(o *server.SubszOptions) (*server.Subsz, error) {
 		}
 		for _, d := range c.Subs {
 			if o.Test == "" || server.SubjectsCollide(o.Test, d.Subject) {
-				d.Account = c.Account
+				d.Account, d.AccountTag = c.Account, c.Account
 				subs = append(subs, d)
 			}
 		}
@@ -88,12 +88,12 @@ func (s *Server) accountz(w http.ResponseWriter, r *http.Request) {
 	list := s.accounts()
 	i := slices.IndexFunc(list, func(a Account) bool { return a.Name == name })
 	if i < 0 {
-		s.badRequest(w, fmt.Errorf("account %s does not exist", name))
+		s.badRequest(w, fmt.Errorf("Account %s does not exist", name)) //nolint:staticcheck // nats-server's text
 		return
 	}
 	a := list[i]
 	z.Account = &server.AccountInfo{
-		AccountName: a.Name, LastUpdate: s.started.UTC(), IsSystem: a.System, Complete: true,
+		AccountName: a.Name, NameTag: a.Name, LastUpdate: s.started.UTC(), IsSystem: a.System, Complete: true,
 		JetStream: a.JetStream, ClientCnt: a.Connections, SubCnt: a.Subscriptions,
 		Sublist: &server.SublistStats{NumSubs: a.Subscriptions},
 	}

@@ -134,7 +134,7 @@ func shownConn(c *Connection, o *server.ConnzOptions, now time.Time) *server.Con
 		ci.JWT, ci.IssuerKey, ci.NameTag, ci.Tags = "", "", "", nil
 		return &ci
 	}
-	ci.AuthorizedUser = c.User
+	ci.AuthorizedUser, ci.NameTag = c.User, c.Account
 	if c.Account != server.DEFAULT_GLOBAL_ACCOUNT {
 		ci.Account = c.Account
 	}

@@ -52,10 +52,18 @@ func (s *Server) configured() *server.Varz {
 			WriteDeadline: o.Cluster.WriteDeadline, WriteTimeout: o.Cluster.WriteTimeout.String(),
 		},
 		ConfigLoadTime: s.started.UTC(), ConfigDigest: o.ConfigDigest(),
-		Tags: o.Tags, Metadata: o.Metadata, FeatureFlags: o.FeatureFlags,
+		Tags: o.Tags, Metadata: o.Metadata, FeatureFlags: featureFlags(),
 		SystemAccount:        systemAccount(o),
 		StaleConnectionStats: &server.StaleConnectionStats{}, SlowConsumersStats: &server.SlowConsumersStats{},
 		DiskIOWaitStats: &server.DiskIOWaitStats{},
+	}
+}
+
+// featureFlags are nats-server's switches for changes of its own; this server has made none of them.
+func featureFlags() map[string]bool {
+	return map[string]bool{
+		server.FeatureFlagJsAckFormatV2: false, server.FeatureFlagJsAPIReplyFormatV2: false,
+		server.FeatureFlagJsRaftDeleteRange: false, server.FeatureFlagJsSnapshotSources: false,
 	}
 }
 
