@@ -10,31 +10,32 @@ func Match[F, S Text](filter F, subject S) bool {
 
 // match is Match for a well-formed subject. It goes byte by byte, as tokens are short.
 func match(filter, subject string) bool {
-	for {
-		if filter == anyTail {
-			return true
-		}
-		f, s := 0, 0 // the ends of the next tokens
+	for filter != anyTail {
+		var f, s int // the ends of the next tokens
 		if strings.HasPrefix(filter, anyToken) && (len(filter) == 1 || filter[1] == '.') {
 			f, s = 1, tokenEnd(subject)
 		} else {
-			for f < len(filter) && filter[f] != '.' {
-				if f == len(subject) || filter[f] != subject[f] {
-					return false
-				}
-				f++
-			}
+			f = sameToken(filter, subject)
 			s = f
 		}
-		filterEnds, subjectEnds := f == len(filter), s == len(subject)
-		if filterEnds || subjectEnds {
-			return filterEnds && subjectEnds
+		if f == len(filter) || s == len(subject) {
+			return f == len(filter) && s == len(subject)
 		}
-		if subject[s] != '.' {
+		if filter[f] != '.' || subject[s] != '.' {
 			return false
 		}
 		filter, subject = filter[f+1:], subject[s+1:]
 	}
+	return true
+}
+
+// sameToken returns where the first token of a ends, or where b differs from it.
+func sameToken(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] && a[n] != '.' {
+		n++
+	}
+	return n
 }
 
 // tokenEnd returns where the first token of v ends.

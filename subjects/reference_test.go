@@ -1,6 +1,7 @@
 package subjects_test
 
 import (
+	"slices"
 	"strings"
 
 	"pgregory.net/rapid"
@@ -33,10 +34,8 @@ func refWildcard(filter string) bool {
 
 func refMatch(filter, subject string) bool {
 	f, s := strings.Split(filter, "."), strings.Split(subject, ".")
-	for _, t := range s {
-		if t == "" {
-			return false
-		}
+	if slices.Contains(s, "") {
+		return false
 	}
 	if f[len(f)-1] == ">" {
 		if len(s) < len(f) {

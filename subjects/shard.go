@@ -93,7 +93,7 @@ func checkTokens(r ShardRule) error {
 	n := NumTokens(r.Filter)
 	for i, p := range r.Tokens {
 		if p < 1 || p > n {
-			return fmt.Errorf("token %d is not one that every subject of the filter has: they are numbered from 1 to %d", p, n)
+			return fmt.Errorf("token %d is not one that every subject of the filter has (1 to %d)", p, n)
 		}
 		if slices.Contains(r.Tokens[:i], p) {
 			return fmt.Errorf("it names token %d twice", p)
@@ -161,9 +161,9 @@ func (r *shardRule) choose(subject string) int {
 	return r.Shards[h.sum()%uint64(len(r.Shards))]
 }
 
-// Reach returns, ascending, every shard that a record of account's stream can go to, if the stream takes the subjects of
-// filters: one means that the stream lives there, several that it is spread. It may name a shard too many where several
-// rules together hide a later one, never one too few.
+// Reach returns, ascending, every shard that a record of account's stream can go to, if the stream takes the subjects
+// of filters: one means that the stream lives there, several that it is spread. It may name a shard too many where
+// several rules together hide a later one, never one too few.
 func (m *ShardMap) Reach(account, stream string, filters []string) []int {
 	seen := make([]bool, m.shards)
 	for _, f := range filters {
@@ -201,8 +201,8 @@ func (m *ShardMap) reach(seen []bool, filter string) (done bool) {
 	return false
 }
 
-// narrow returns a text whose hashed tokens are those of every subject that both filter and the rule select; ok is false
-// if those tokens vary. The two filters overlap.
+// narrow returns a text whose hashed tokens are those of every subject that both filter and the rule select; ok is
+// false if those tokens vary. The two filters overlap.
 func (r *shardRule) narrow(filter string) (text string, ok bool) {
 	var tokens []string
 	n := NumTokens(r.Filter)

@@ -42,7 +42,7 @@ func TestValid(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, text, what string, got, want bool) {
+func check(t *testing.T, text, what string, got, want any) {
 	t.Helper()
 	if got != want {
 		t.Errorf("%s(%q) = %v, want %v", what, text, got, want)

@@ -92,9 +92,9 @@ type Session interface {
 	// queue is empty or the queue group. filter must be valid (subjects.ValidFilter). A sid in use is replaced by NATS
 	// rules: the earlier subscription stays and the call is ignored, with the earlier one returned.
 	Subscribe(sid, filter, queue string) (*Subscription, error)
-	// Unsubscribe ends sid, at once (max <= 0) or once max messages in all were delivered to it since Subscribe.
+	// Unsubscribe ends sid, at once (limit <= 0) or once limit messages in all were delivered to it since Subscribe.
 	// An unknown sid is no error.
-	Unsubscribe(sid string, max int64)
+	Unsubscribe(sid string, limit int64)
 	// Barrier calls done once everything this session published or subscribed before has taken effect. On a local bus
 	// that is at once; an upstream answers after its PONG. It does not block.
 	Barrier(done func())

@@ -76,7 +76,7 @@ func TestConcurrent(t *testing.T) {
 	stop := make(chan struct{})
 	var churn, work sync.WaitGroup
 	for i, filter := range []string{"_INBOX.%d", "work.eu.%d", "work.eu.new", "*.*.new"} {
-		churn.Go(func() { churner(t, openTo(&tally{}), filter, i%2 == 0, stop) })
+		churn.Go(func() { churner(t, openTo(&tally{}), filter, int64(i%2*2), stop) })
 	}
 	for from := range publishers {
 		work.Go(func() {
@@ -110,7 +110,8 @@ func TestConcurrent(t *testing.T) {
 }
 
 // churner subscribes and ends until stop.
-func churner(t *testing.T, s bus.Session, filter string, byMax bool, stop <-chan struct{}) {
+func churner(t *testing.T, s bus.Session, filter string, limit int64, stop <-chan struct{}) {
+	t.Helper()
 	defer s.Close()
 	for i := 0; ; i++ {
 		select {
@@ -126,8 +127,8 @@ func churner(t *testing.T, s bus.Session, filter string, byMax bool, stop <-chan
 			t.Error(err)
 			return
 		}
-		if byMax {
-			s.Unsubscribe("1", 2)
+		if limit > 0 {
+			s.Unsubscribe("1", limit)
 		}
 		s.Unsubscribe("1", 0)
 	}

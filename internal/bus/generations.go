@@ -11,8 +11,8 @@ import (
 // the publishers of "orders.>" their caches.
 //
 // A filter belongs to one class: by its first two tokens if both are literal, by its first if only that is (or if there
-// is just one), else to the class of all. A subject is touched by at most three classes: all, its first token, its first
-// two tokens. Classes share slots by hash; a collision costs a needless match, never a wrong one.
+// is just one), else to the class of all. A subject is touched by at most three classes: all, its first token, its
+// first two tokens. Classes share slots by hash; a collision costs a needless match, never a wrong one.
 type generations struct {
 	seed maphash.Seed
 	all  atomic.Uint64

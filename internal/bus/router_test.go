@@ -14,27 +14,27 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // open makes a party in account A.
-func open(t testing.TB, r *bus.Router, kind bus.Kind, id bus.Identity) (bus.Session, *bustest.Sink) {
-	t.Helper()
+func open(tb testing.TB, r *bus.Router, kind bus.Kind, id bus.Identity) (bus.Session, *bustest.Sink) {
+	tb.Helper()
 	sink := &bustest.Sink{}
 	s, err := r.Open(kind, id, sink)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(s.Close)
+	tb.Cleanup(s.Close)
 	return s, sink
 }
 
-func client(t testing.TB, r *bus.Router) (bus.Session, *bustest.Sink) {
-	t.Helper()
-	return open(t, r, bus.KindClient, bus.Identity{Account: "A"})
+func client(tb testing.TB, r *bus.Router) (bus.Session, *bustest.Sink) {
+	tb.Helper()
+	return open(tb, r, bus.KindClient, bus.Identity{Account: "A"})
 }
 
-func subscribe(t testing.TB, s bus.Session, sid, filter, queue string) *bus.Subscription {
-	t.Helper()
+func subscribe(tb testing.TB, s bus.Session, sid, filter, queue string) *bus.Subscription {
+	tb.Helper()
 	sub, err := s.Subscribe(sid, filter, queue)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return sub
 }
@@ -52,10 +52,10 @@ func sids(sink *bustest.Sink) string {
 	return out
 }
 
-func want(t testing.TB, what string, got, want any) {
-	t.Helper()
+func want(tb testing.TB, what string, got, want any) {
+	tb.Helper()
 	if got != want {
-		t.Errorf("%s: got %v, want %v", what, got, want)
+		tb.Errorf("%s: got %v, want %v", what, got, want)
 	}
 }
 

@@ -95,8 +95,8 @@ func (a *account) stats() Stats {
 	}
 }
 
-// EachSubscription calls fn for each subscription of account with the party it belongs to, in no order, until fn returns
-// false. It works on a copy of the list: fn may do as it likes, and may see a subscription that has just ended.
+// EachSubscription calls fn for each subscription of account with the party it belongs to, in no order, until fn
+// returns false. It works on a copy of the list: fn may do as it likes, and may see a subscription that has just ended.
 func (r *Router) EachSubscription(account string, fn func(s *Subscription, kind Kind, id Identity) bool) {
 	a := r.lookup(account)
 	if a == nil {
