@@ -13,8 +13,8 @@ import (
 // Invariants:
 //
 //  1. A block is written only after every block before it, and a segment is given its name only after every block
-//     before it is durable. So a valid block proves that the blocks below its durable field were on disk, and a segment that
-//     the blocks below its base were.
+//     before it is durable. So a valid block proves that the blocks below its durable field were on disk, and a
+//     segment that the blocks below its base were.
 //  2. Nothing is written after a failed write or sync.
 //
 // Append and Sync may run at the same time: a Sync covers the blocks whose Append had returned when it began.

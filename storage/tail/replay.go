@@ -88,7 +88,7 @@ func (l *File) replayActive(fn func(LSN, Pos, []byte) error) error {
 		return fmt.Errorf("%s: %w", seg.path, err)
 	}
 	if found.proof > 0 {
-		return corrupt(seg.path, end, hintRestore, "block %d is not whole, but it was durable: the header at %d says so",
+		return corrupt(seg.path, end, hintRestore, "block %d is not whole, but it was durable: a header at %d says so",
 			t.next, found.proof)
 	}
 	if l.o.Floor > t.next {

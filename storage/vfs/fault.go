@@ -53,8 +53,8 @@ type Op struct {
 // operation; see also ShortWriteError and ErrSyncLost. A hook may wait (a stalled disk) or take a crash clone.
 type Hook func(op Op) error
 
-// ErrSyncLost makes, when a hook's error for OpSync wraps it, what was not durable impossible to sync until it is written
-// again, though it can be read: see File.Sync. It needs a Mem below.
+// ErrSyncLost makes, when a hook's error for OpSync wraps it, what was not durable impossible to sync until it is
+// written again, though it can be read: see File.Sync. It needs a Mem below.
 var ErrSyncLost = errors.New("sync failed and lost what it was to write")
 
 // ShortWriteError is a hook's error for OpWrite that lets the first N bytes be written before Err is returned.
