@@ -12,6 +12,7 @@ import (
 // The benchmarks run the same raw client against the gateway and a real nats-server, side by side: compare ratios.
 
 func servers(b *testing.B, run func(b *testing.B, addr net.Addr)) {
+	b.Helper()
 	b.Run("server=gateway", func(b *testing.B) { run(b, start(b, nil).Addr()) })
 	b.Run("server=nats-server", func(b *testing.B) { run(b, oracle(b, nil).Addr()) })
 }
@@ -64,6 +65,7 @@ func BenchmarkPublish(b *testing.B) {
 	for _, size := range []int{16, 128, 1024} {
 		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
 			servers(b, func(b *testing.B, addr net.Addr) {
+				b.Helper()
 				c := dialBench(b, addr, "")
 				b.SetBytes(int64(size))
 				b.ResetTimer()
@@ -80,7 +82,7 @@ func BenchmarkFanOut(b *testing.B) {
 	for _, receivers := range []int{1, 10} {
 		for _, size := range []int{128, 4096} {
 			b.Run(fmt.Sprintf("receivers=%d/size=%d", receivers, size), func(b *testing.B) {
-				servers(b, func(b *testing.B, addr net.Addr) { fanOut(b, addr, receivers, size) })
+				servers(b, func(b *testing.B, addr net.Addr) { b.Helper(); fanOut(b, addr, receivers, size) })
 			})
 		}
 	}
@@ -108,6 +110,7 @@ func fanOut(b *testing.B, addr net.Addr, receivers, size int) {
 
 func BenchmarkRequest(b *testing.B) {
 	servers(b, func(b *testing.B, addr net.Addr) {
+		b.Helper()
 		reply := []byte("PUB in 2\r\nhi\r\n")
 		r := dialBench(b, addr, "SUB req 1\r\n")
 		go func() {

@@ -70,7 +70,7 @@ func newClient(s *Server, conn net.Conn) *client {
 		c.host, c.port = host, uint16(p)
 	}
 	c.out.init(&s.pool, set.MaxPending)
-	c.reader.init(c, set)
+	c.initReader(set)
 	c.touch(c.start)
 	return c
 }
@@ -82,7 +82,8 @@ func (c *client) log(level slog.Level, msg string, attrs ...slog.Attr) {
 		return
 	}
 	attrs = append(attrs, slog.String("client", c.String()))
-	c.server.log.LogAttrs(ctx, level, "{client} - "+msg, attrs...) //nolint:sloglint // the callers' messages are constant
+	//nolint:sloglint // the callers' messages are constant
+	c.server.log.LogAttrs(ctx, level, "{client} - "+msg, attrs...)
 }
 
 func (c *client) debug(msg string, attrs ...slog.Attr)  { c.log(slog.LevelDebug, msg, attrs...) }
@@ -208,7 +209,7 @@ func (c *client) close(reason CloseReason) {
 	stopTimer(c.pingTimer)
 	session := c.session
 	c.mu.Unlock()
-	last := c.snapshot(time.Now())
+	last := c.snapshot()
 	last.Stop, last.Reason = time.Now(), reason
 	if session != nil {
 		session.Close()

@@ -12,8 +12,8 @@ import (
 	"github.com/noetl/ehdb-gateway/internal/bus"
 )
 
-// mayBegin checks the first command of a client that has to log in. Only a CONNECT may come, unless a user is configured
-// for those who do not say who they are.
+// mayBegin checks the first command of a client that has to log in. Only a CONNECT may come, unless a user is
+// configured for those who do not say who they are.
 func (c *client) mayBegin() bool {
 	first, ok := c.parser.Peek()
 	if !ok || first == 'C' || first == 'c' {

@@ -30,19 +30,19 @@ type script struct {
 }
 
 // oracle runs a real nats-server until the test ends.
-func oracle(t testing.TB, o *server.Options) *server.Server {
-	t.Helper()
+func oracle(tb testing.TB, o *server.Options) *server.Server {
+	tb.Helper()
 	if o == nil {
 		o = &server.Options{}
 	}
 	o.Host, o.Port, o.NoLog, o.NoSigs = "127.0.0.1", server.RANDOM_PORT, true, true
 	ns, err := server.NewServer(o)
-	check(t, err)
+	check(tb, err)
 	ns.Start()
 	if !ns.ReadyForConnections(10 * time.Second) {
-		t.Fatal("nats-server is not ready")
+		tb.Fatal("nats-server is not ready")
 	}
-	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	tb.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
 	return ns
 }
 
@@ -146,6 +146,7 @@ type result struct {
 
 // both runs a script on a real nats-server and on the gateway.
 func both(t *testing.T, sc script, quiet time.Duration) (r result) {
+	t.Helper()
 	var theirs, ours *server.Options
 	if sc.opts != nil {
 		theirs, ours = sc.opts(), sc.opts()

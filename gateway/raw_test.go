@@ -16,62 +16,62 @@ type raw struct {
 }
 
 // dialRaw connects and reads the first INFO.
-func dialRaw(t testing.TB, s *Server) *raw {
-	t.Helper()
+func dialRaw(tb testing.TB, s *Server) *raw {
+	tb.Helper()
 	c, err := net.Dial("tcp", s.Addr().String())
-	check(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	check(tb, err)
+	tb.Cleanup(func() { _ = c.Close() })
 	r := &raw{c, bufio.NewReader(c)}
-	if line := r.line(t); !strings.HasPrefix(line, "INFO {") {
-		t.Fatalf("got %q, want INFO", line)
+	if line := r.line(tb); !strings.HasPrefix(line, "INFO {") {
+		tb.Fatalf("got %q, want INFO", line)
 	}
 	return r
 }
 
-func (r *raw) send(t testing.TB, text string) {
-	t.Helper()
+func (r *raw) send(tb testing.TB, text string) {
+	tb.Helper()
 	_, err := io.WriteString(r, text)
-	check(t, err)
+	check(tb, err)
 }
 
 // line reads one line, without its CRLF; "EOF" at the end.
-func (r *raw) line(t testing.TB) string {
-	t.Helper()
-	check(t, r.SetReadDeadline(time.Now().Add(10*time.Second)))
+func (r *raw) line(tb testing.TB) string {
+	tb.Helper()
+	check(tb, r.SetReadDeadline(time.Now().Add(10*time.Second)))
 	line, err := r.in.ReadString('\n')
 	if err != nil {
 		if line == "" {
 			return "EOF"
 		}
-		t.Fatalf("got %q, %v", line, err)
+		tb.Fatalf("got %q, %v", line, err)
 	}
 	return strings.TrimRight(line, "\r\n")
 }
 
 // expect reads lines and compares them.
-func (r *raw) expect(t testing.TB, want ...string) {
-	t.Helper()
+func (r *raw) expect(tb testing.TB, want ...string) {
+	tb.Helper()
 	for _, w := range want {
-		if got := r.line(t); got != w {
-			t.Fatalf("got %q, want %q", got, w)
+		if got := r.line(tb); got != w {
+			tb.Fatalf("got %q, want %q", got, w)
 		}
 	}
 }
 
 // eventually waits until ok holds.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not in time", what)
+			tb.Fatalf("%s: not in time", what)
 		}
 	}
 }
 
 // lastReason waits until n connections have ended and returns why the last of them did.
-func lastReason(t testing.TB, s *Server, n int) CloseReason {
-	t.Helper()
-	eventually(t, "a connection ends", func() bool { return len(s.ClosedConnections()) >= n })
+func lastReason(tb testing.TB, s *Server, n int) CloseReason {
+	tb.Helper()
+	eventually(tb, "a connection ends", func() bool { return len(s.ClosedConnections()) >= n })
 	closed := s.ClosedConnections()
 	return closed[len(closed)-1].Reason
 }

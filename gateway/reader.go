@@ -30,10 +30,10 @@ type reader struct {
 	scratch   []byte
 }
 
-func (r *reader) init(c *client, set *settings) {
-	r.options = wire.DefaultConnect()
-	r.awaiting = set.auth.Required()
-	r.parser = wire.NewParser(wire.Limits{
+func (c *client) initReader(set *settings) {
+	c.options = wire.DefaultConnect()
+	c.awaiting = set.auth.Required()
+	c.parser = wire.NewParser(wire.Limits{
 		MaxControlLine: int(set.MaxControlLine),
 		MaxPayload:     int(set.MaxPayload),
 	}, &c.server.pool)

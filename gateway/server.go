@@ -179,7 +179,8 @@ func (s *Server) acceptLoop(l net.Listener) {
 			return
 		}
 		s.acceptErrors.Add(1)
-		s.log.Error("Temporary Client Accept Error ({error}), sleeping {pause}", slog.Any("error", err), slog.Duration("pause", pause))
+		s.log.Error("Temporary Client Accept Error ({error}), sleeping {pause}",
+			slog.Any("error", err), slog.Duration("pause", pause))
 		select {
 		case <-time.After(pause):
 		case <-s.stopped:
@@ -191,7 +192,7 @@ func (s *Server) acceptLoop(l net.Listener) {
 
 // accept starts the goroutines of a new connection, or refuses it.
 func (s *Server) accept(conn net.Conn) {
-	s.counters.connections.Add(1)
+	s.connections.Add(1)
 	c := newClient(s, conn)
 	s.running.Go(func() {
 		if c.greet() {

@@ -15,37 +15,37 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start runs a server on a random port until the test ends.
-func start(t testing.TB, o *server.Options) *Server {
-	t.Helper()
+func start(tb testing.TB, o *server.Options) *Server {
+	tb.Helper()
 	if o == nil {
 		o = &server.Options{}
 	}
 	o.Host, o.Port = "127.0.0.1", server.RANDOM_PORT
 	s, err := New(Options{Server: o, Bus: bus.NewRouter()})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := s.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(s.Shutdown)
+	tb.Cleanup(s.Shutdown)
 	return s
 }
 
-func connect(t testing.TB, s *Server, opts ...nats.Option) *nats.Conn {
-	t.Helper()
+func connect(tb testing.TB, s *Server, opts ...nats.Option) *nats.Conn {
+	tb.Helper()
 	nc, err := nats.Connect(s.ClientURL(), opts...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(nc.Close)
+	tb.Cleanup(nc.Close)
 	return nc
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
+func check(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 

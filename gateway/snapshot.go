@@ -90,8 +90,9 @@ func (s *Server) Stats() Stats {
 	out := Stats{
 		ServerID: s.id, ServerName: s.name, Version: s.options.Version, GitCommit: s.options.GitCommit, XKey: s.xkey,
 		Start: s.start, Host: set.Host, AuthRequired: set.auth.Required(), JetStream: s.options.JetStream,
-		TotalConnections: s.counters.connections.Load(),
-		InMsgs:           s.inMsgs.Load(), InBytes: s.inBytes.Load(), OutMsgs: s.outMsgs.Load(), OutBytes: s.outBytes.Load(),
+		TotalConnections: s.connections.Load(),
+		InMsgs:           s.inMsgs.Load(), InBytes: s.inBytes.Load(),
+		OutMsgs: s.outMsgs.Load(), OutBytes: s.outBytes.Load(),
 		SlowPending: s.slowPending.Load(), SlowDeadline: s.slowDeadline.Load(), Stale: s.stale.Load(),
 		Stalls: s.stalls.Load(), AuthFailures: s.authFailures.Load(), Refused: s.connectionsRefused.Load(),
 		AcceptErrors: s.acceptErrors.Load(),
@@ -177,10 +178,9 @@ func (s *Server) ServerOptions() *server.Options { return s.settings.Load().Opti
 // Connections returns the current connections by cid, without their subscriptions.
 func (s *Server) Connections() []ConnInfo {
 	clients := s.connected()
-	now := time.Now()
 	out := make([]ConnInfo, 0, len(clients))
 	for _, c := range clients {
-		info := c.snapshot(now)
+		info := c.snapshot()
 		info.Subs = nil
 		out = append(out, info)
 	}
@@ -196,7 +196,7 @@ func (s *Server) ConnectionSubs(cid uint64) (ConnInfo, bool) {
 	if c == nil {
 		return ConnInfo{}, false
 	}
-	return c.snapshot(time.Now()), true
+	return c.snapshot(), true
 }
 
 // ClosedConnections returns the connections that ended, as far as they are remembered, the oldest first.
@@ -224,7 +224,7 @@ func (s *Server) Kick(cid uint64) bool {
 }
 
 // snapshot returns what is known about c.
-func (c *client) snapshot(now time.Time) ConnInfo {
+func (c *client) snapshot() ConnInfo {
 	out := ConnInfo{
 		CID: c.cid, IP: c.host, Port: int(c.port), Start: c.start,
 		LastActivity: time.Unix(0, c.lastActivity.Load()),

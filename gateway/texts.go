@@ -1,5 +1,7 @@
 package gateway
 
+import "slices"
+
 // What -ERR lines say. Clients compare these texts.
 const (
 	errUnknownOp            = "Unknown Protocol Operation"
@@ -48,19 +50,17 @@ const (
 
 // losesOutput tells the reasons after which there is no point in sending what is still queued.
 func (r CloseReason) losesOutput() bool {
-	switch r {
-	case ReasonReadError, ReasonWriteError, ReasonSlowPending, ReasonSlowDeadline, ReasonTLSHandshake:
-		return true
+	lost := []CloseReason{
+		ReasonReadError, ReasonWriteError, ReasonSlowPending, ReasonSlowDeadline, ReasonTLSHandshake,
 	}
-	return false
+	return slices.Contains(lost, r)
 }
 
 // explained tells the reasons that follow an -ERR which the client should get to read.
 func (r CloseReason) explained() bool {
-	switch r {
-	case ReasonAuthTimeout, ReasonAuthFailure, ReasonParseError, ReasonProtocolViolation, ReasonBadProtocolVersion,
-		ReasonMaxConnections, ReasonMaxPayload, ReasonMaxControlLine, ReasonNoRespondersNoHdrs:
-		return true
+	told := []CloseReason{
+		ReasonAuthTimeout, ReasonAuthFailure, ReasonParseError, ReasonProtocolViolation, ReasonBadProtocolVersion,
+		ReasonMaxConnections, ReasonMaxPayload, ReasonMaxControlLine, ReasonNoRespondersNoHdrs,
 	}
-	return false
+	return slices.Contains(told, r)
 }

@@ -158,7 +158,8 @@ func (c *client) slowConsumer(reason CloseReason) {
 	}
 	if reason == ReasonSlowDeadline {
 		c.server.slowDeadline.Add(1)
-		c.notice("Slow Consumer Detected: WriteDeadline of {deadline} exceeded", slog.Duration("deadline", c.writeDeadline))
+		c.notice("Slow Consumer Detected: WriteDeadline of {deadline} exceeded",
+			slog.Duration("deadline", c.writeDeadline))
 		return
 	}
 	c.server.slowPending.Add(1)

@@ -185,26 +185,5 @@ func hasWildcard(filter string) bool {
 // Matches reports whether filter covers subject, whose own wildcards count as ordinary tokens. A subject with an empty
 // token is covered by nothing.
 func Matches(filter, subject string) bool {
-	for {
-		ft, frest, fmore := strings.Cut(filter, ".")
-		st, srest, smore := strings.Cut(subject, ".")
-		switch {
-		case st == "":
-			return false
-		case ft == ">" && !fmore:
-			return noEmptyToken(srest, smore)
-		case ft != "*" && ft != st, fmore != smore:
-			return false
-		case !fmore:
-			return true
-		}
-		filter, subject = frest, srest
-	}
-}
-
-func noEmptyToken(rest string, more bool) bool {
-	if !more {
-		return true
-	}
-	return rest != "" && rest[0] != '.' && rest[len(rest)-1] != '.' && !strings.Contains(rest, "..")
+	return subjects.Match(filter, subject) && subjects.ValidPublish(subject)
 }

@@ -45,9 +45,9 @@ func (p *Parser) Peek() (byte, bool) {
 // Space returns where to put the next bytes. It is never empty. The slices of all commands so far become invalid.
 func (p *Parser) Space() []byte {
 	if p.op == OpPub || p.op == OpHPub {
-		return p.input.space(p.need)
+		return p.space(p.need)
 	}
-	return p.input.space(0)
+	return p.space(0)
 }
 
 // Next parses one command into c. False without an error means that more bytes are needed.
@@ -60,10 +60,9 @@ func (p *Parser) Next(c *Command) (bool, error) {
 		}
 		var done bool
 		var err error
-		switch p.op {
-		case OpPing, OpPong, OpOK:
+		if p.op == OpPing || p.op == OpPong || p.op == OpOK {
 			done = p.blankLine(c)
-		default:
+		} else {
 			done, err = p.argLine(c)
 		}
 		if !done || err != nil {
@@ -95,8 +94,7 @@ func (p *Parser) verb() (bool, error) {
 	if n < len(name) {
 		return false, nil
 	}
-	switch op {
-	case OpPub, OpHPub, OpSub, OpUnsub, OpErr:
+	if op.needsBlank() {
 		if len(data) == n {
 			return false, nil
 		}
@@ -141,6 +139,11 @@ func verbOf(data []byte) (op Op, name string) {
 		return OpErr, "-err"
 	}
 	return OpNone, ""
+}
+
+// needsBlank tells the verbs that a blank must follow; the arguments of the others may start at once.
+func (o Op) needsBlank() bool {
+	return o == OpPub || o == OpHPub || o == OpSub || o == OpUnsub || o == OpErr
 }
 
 func blank(b byte) bool { return b == ' ' || b == '\t' }
@@ -215,10 +218,10 @@ func trimCR(line []byte) []byte {
 
 // simple parses the arguments of everything but a message.
 func (p *Parser) simple(c *Command, line []byte) error {
-	switch p.op {
-	case OpSub:
+	if p.op == OpSub {
 		return parseSub(c, line)
-	case OpUnsub:
+	}
+	if p.op == OpUnsub {
 		return parseUnsub(c, line)
 	}
 	*c = Command{Op: p.op, Arg: line}

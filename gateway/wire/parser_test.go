@@ -40,16 +40,16 @@ func parse(limits Limits, input []byte, sizes ...int) []string {
 }
 
 func render(c *Command) string {
-	switch c.Op {
-	case OpPub:
+	if c.Op == OpPub {
 		return fmt.Sprintf("PUB %q reply=%q header=%q data=%q", c.Subject, c.Reply, c.Header(), c.Data())
-	case OpSub:
-		return fmt.Sprintf("SUB %q queue=%q sid=%q", c.Subject, c.Queue, c.SID)
-	case OpUnsub:
-		return fmt.Sprintf("UNSUB %q max=%d", c.SID, c.Max)
-	default:
-		return fmt.Sprintf("%v %q", c.Op, c.Arg)
 	}
+	if c.Op == OpSub {
+		return fmt.Sprintf("SUB %q queue=%q sid=%q", c.Subject, c.Queue, c.SID)
+	}
+	if c.Op == OpUnsub {
+		return fmt.Sprintf("UNSUB %q max=%d", c.SID, c.Max)
+	}
+	return fmt.Sprintf("%v %q", c.Op, c.Arg)
 }
 
 func TestParser(t *testing.T) {
