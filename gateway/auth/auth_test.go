@@ -53,7 +53,7 @@ func TestNobodyRestricts(t *testing.T) {
 // A subscription that is wider than what is permitted gets only what is permitted.
 func TestDeliveryFilter(t *testing.T) {
 	p := permissions(t, &server.Permissions{Subscribe: &server.SubjectPermission{
-		Allow: []string{"one.*", "all.>", "q.x grp"}, Deny: []string{"all.secret", "all.q dq"},
+		Allow: []string{"one.*", "all.>", "q.x grp", "mix.*", "mix.> grp"}, Deny: []string{"all.secret", "all.q dq"},
 	}})
 	for _, tc := range []struct {
 		filter, queue string
@@ -71,7 +71,9 @@ func TestDeliveryFilter(t *testing.T) {
 		{"all.q", "dq", false, false},
 		{"all.q", "other", true, true},
 		{"q.x", "", false, false},
-		{"q.x", "grp", true, true},
+		{"q.x", "grp", true, false},
+		{"mix.>", "", true, true},
+		{"mix.>", "grp", true, false},
 		{"q.x", "other", false, false},
 	} {
 		if got := p.MaySubscribe(tc.filter, tc.queue); got != tc.may {

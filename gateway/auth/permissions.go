@@ -152,8 +152,9 @@ func (p *Permissions) NeedsFilter(filter, queue string) bool {
 	if slices.ContainsFunc(p.subDeny, func(r rule) bool { return subjects.Overlap(r.filter, filter) }) {
 		return true
 	}
-	return p.subAllowSet &&
-		!slices.ContainsFunc(p.subAllow, func(r rule) bool { return subjects.SubsetOf(filter, r.filter) })
+	return p.subAllowSet && !slices.ContainsFunc(p.subAllow, func(r rule) bool {
+		return (r.queue == "" || r.names(queue)) && subjects.SubsetOf(filter, r.filter)
+	})
 }
 
 // hits reports whether any rule without a queue covers subject (plain), any rule with a queue covers subject and queue
@@ -168,9 +169,14 @@ func hits(list []rule, subject, queue string) (plain, queued, named bool) {
 			continue
 		}
 		named = true
-		queued = queued || r.queue == queue || (hasWildcard(r.queue) && Matches(r.queue, queue))
+		queued = queued || r.names(queue)
 	}
 	return plain, queued, named
+}
+
+// names reports whether the rule's queue covers queue.
+func (r rule) names(queue string) bool {
+	return queue != "" && (r.queue == queue || (hasWildcard(r.queue) && Matches(r.queue, queue)))
 }
 
 func hasWildcard(filter string) bool {
