@@ -2,6 +2,7 @@ package stream
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -24,40 +25,44 @@ type attachment struct {
 	wake     func(visible uint64)
 }
 
-// Attach registers a consumer and returns what removes it again. wake is called (on the ack loop, quick, not
-// blocking) when new messages are visible; it may be nil. On interest streams detaching deletes the messages that
-// nobody else needs, so it is for a consumer that was deleted: when the whole stream ends, stop it first, after which
-// detach deletes nothing.
+// Attach registers a consumer and returns what removes it again. wake is called (on the ack loop, quick, not blocking)
+// when new messages are visible; it may be nil. Detaching forgets the consumer and no more, so that it may be done at a
+// shutdown; after a consumer was deleted, call [Stream.DropUnneeded] as well.
 func (s *Stream) Attach(o Observer, wake func(visible uint64)) (detach func()) {
 	a := &attachment{observer: o, wake: wake}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setViewers(func(old []*attachment) []*attachment { return append(old, a) })
-	return sync.OnceFunc(func() { s.detach(a) })
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.setViewers(func(old []*attachment) []*attachment {
+			return slices.DeleteFunc(old, func(x *attachment) bool { return x == a })
+		})
+	})
 }
 
-func (s *Stream) detach(a *attachment) {
+// DropUnneeded deletes the messages of an interest stream that no attached consumer needs. It is for when a consumer
+// was deleted, or wants less than before. On other streams it does nothing: a work queue keeps its messages for the
+// next consumer.
+func (s *Stream) DropUnneeded() {
+	if s.settings.Load().cfg.Retention != server.InterestPolicy {
+		return
+	}
 	s.mu.Lock()
-	s.setViewers(func(old []*attachment) []*attachment {
-		for i := range old {
-			if old[i] == a {
-				return append(old[:i], old[i+1:]...)
-			}
-		}
-		return old
-	})
-	interest := s.settings.Load().cfg.Retention == server.InterestPolicy
-	if interest && !s.head.closed && len(*s.viewers.Load()) == 0 {
+	if s.head.closed {
+		s.mu.Unlock()
+		return
+	}
+	if len(*s.viewers.Load()) == 0 {
 		if _, err := s.log.Purge(nil, 0, 0, nil); err == nil {
 			s.released()
-			interest = false
+			s.mu.Unlock()
+			return
 		}
 	}
-	closed := s.head.closed
 	s.mu.Unlock()
-	if interest && !closed {
-		s.sweep(unwanted)
-	}
+	s.sweep(0, unneeded)
 }
 
 // setViewers replaces the list of consumers by what change makes of a copy. The stream's lock is held.
@@ -68,6 +73,9 @@ func (s *Stream) setViewers(change func([]*attachment) []*attachment) {
 
 // wanted implements facts.
 func (s *Stream) wanted(subject []byte) bool {
+	if s.head.recovering {
+		return true // by whom, shows later
+	}
 	for _, v := range *s.viewers.Load() {
 		if v.observer.Wants(subject) {
 			return true
@@ -114,12 +122,26 @@ func (s *Stream) neededBy(o Observer, seq uint64, key []byte) bool {
 	return false
 }
 
-// Reconcile deletes the messages of an interest or work-queue stream that all who want them have acknowledged. It is
-// for the start, once the recovered consumers are attached: a crash may have come between an ack and the deletion it
-// caused. It reads the messages up to the last that any consumer was given, if the observers tell (see Delivered).
+// Reconcile ends the recovery of an interest or work-queue stream (see Options.Recovering), once its consumers are
+// attached. It deletes the messages that all who want them have acknowledged, for a crash may have come between an
+// ack and the deletion it caused, and the messages that came during recovery and that nobody wants. It reads the
+// messages up to the last that any consumer was given, if the observers tell (see Delivered). Do not call it while a
+// consumer could not be brought back: until then the stream keeps everything.
 func (s *Stream) Reconcile() {
-	if s.settings.Load().cfg.Retention != server.LimitsPolicy {
-		s.sweep(acknowledged)
+	s.mu.Lock()
+	since := s.head.recoveredTo
+	recovering := s.head.recovering
+	s.head.recovering = false
+	s.mu.Unlock()
+	switch s.settings.Load().cfg.Retention {
+	case server.LimitsPolicy:
+	case server.InterestPolicy:
+		s.sweep(0, acknowledged)
+		if recovering {
+			s.sweep(since+1, unneeded)
+		}
+	case server.WorkQueuePolicy:
+		s.sweep(0, acknowledged)
 	}
 }
 
@@ -129,8 +151,8 @@ type Delivered interface{ Delivered() uint64 }
 // judgement reports whether a message may go, seen by the consumers: how many want it, how many of those need it.
 type judgement func(wanting, needing int) bool
 
-// unwanted is interest retention's: nobody needs it.
-func unwanted(_, needing int) bool { return needing == 0 }
+// unneeded is interest retention's: nobody needs it.
+func unneeded(_, needing int) bool { return needing == 0 }
 
 // acknowledged is for recovery: somebody wanted it and has had it.
 func acknowledged(wanting, needing int) bool { return wanting > 0 && needing == 0 }
@@ -138,11 +160,11 @@ func acknowledged(wanting, needing int) bool { return wanting > 0 && needing == 
 // sweepBatch is the number of messages looked at under one hold of the stream's lock.
 const sweepBatch = 256
 
-// sweep deletes the messages that may go.
-func (s *Stream) sweep(mayGo judgement) {
+// sweep deletes the messages from from on that may go.
+func (s *Stream) sweep(from uint64, mayGo judgement) {
 	last := s.sweepEnd(mayGo)
 	records := make([]storage.Record, 0, sweepBatch)
-	for seq := uint64(0); seq <= last; {
+	for seq := from; seq <= last; {
 		records = records[:0]
 		for len(records) < sweepBatch {
 			r, err := s.log.Next(seq, nil)

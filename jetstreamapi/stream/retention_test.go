@@ -120,6 +120,8 @@ func TestInterest(t *testing.T) {
 	all.ack(w.stream, 3)
 	wantLeft(t, w, 3, 4)
 	detach()
+	wantLeft(t, w, 3, 4)
+	w.stream.DropUnneeded()
 	wantLeft(t, w, 4) // it was the last to need 3
 	if got := all.wokenTo(); got != 4 {
 		t.Errorf("woken to %d, want 4", got)
@@ -137,19 +139,21 @@ func TestInterestLastConsumerGone(t *testing.T) {
 	w.publish(t, "s.b", nil, "nobody wants it")
 	wantLeft(t, w, 1)
 	detach()
+	wantLeft(t, w, 1)
+	w.stream.DropUnneeded()
 	wantLeft(t, w)
 	if st := w.state(t); st.LastSeq != 2 || st.FirstSeq != 3 {
 		t.Errorf("state %+v", st)
 	}
 }
 
-func TestDetachAfterStopKeeps(t *testing.T) {
+func TestShutdownKeeps(t *testing.T) {
 	w := retained(t, server.InterestPolicy)
 	detach := w.stream.Attach(&reader{filter: ">"}, nil)
 	w.publish(t, "s.a", nil, "x")
 	log := w.stream.Log()
-	w.stream.Stop()
 	detach()
+	w.stream.Stop()
 	if st := log.State(); st.Messages != 1 {
 		t.Errorf("%d messages left, want 1", st.Messages)
 	}
@@ -167,6 +171,7 @@ func TestWorkQueue(t *testing.T) {
 	b.ack(w.stream, 2, 2)
 	wantLeft(t, w, 3, 4)
 	detach()
+	w.stream.DropUnneeded()
 	wantLeft(t, w, 3, 4) // the next consumer gets them
 	w.stream.Acked(b, 99)
 }
@@ -191,6 +196,26 @@ func TestReconcile(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRecovering publishes while the consumers of a stream are still being brought back.
+func TestRecovering(t *testing.T) {
+	w := newOurs(t)
+	w.tweak = func(o *stream.Options) { o.Recovering = true }
+	cfg := server.StreamConfig{Name: "S", Subjects: []string{"s.>"}, Retention: server.InterestPolicy, Storage: server.FileStorage}
+	if err := w.create(t, cfg); err != nil {
+		t.Fatal(err)
+	}
+	for _, subject := range []string{"s.a", "s.b", "s.a"} {
+		w.publish(t, subject, nil, "x")
+	}
+	wantLeft(t, w, 1, 2, 3)
+	a := &reader{filter: "s.a"}
+	w.stream.Attach(a, nil)
+	w.stream.Reconcile()
+	wantLeft(t, w, 1, 3)
+	w.publish(t, "s.b", nil, "x")
+	wantLeft(t, w, 1, 3)
 }
 
 func TestUpdateToInterest(t *testing.T) {

@@ -21,9 +21,13 @@ type Options struct {
 	Log     *storage.Log // recovered (see LogSpec); the stream owns it from here on
 	Bus     bus.Bus
 	Domain  string // of PubAcks; empty: none
+	// Recovering says that consumers are still to be attached: until Reconcile is called, an interest stream keeps all
+	// it gets.
+	Recovering bool
 	// Reserve asks for room in the account and server limits before a message of size bytes is stored; nil error:
-	// taken. An *server.ApiError is passed to the publisher, any other becomes 10002. Release gives room back. Both
-	// are called under the stream's lock and must be quick. Both may be nil.
+	// taken. A *server.ApiError is passed to the publisher, any other becomes 10002. Release gives room back. Both
+	// are called under the stream's lock and must be quick; both may be nil. The owner counts what the log holds
+	// before New and after Stop itself; these two tell of the changes in between.
 	Reserve func(size int64) error
 	Release func(size int64)
 	// Stall is the store's wish that producers pause (storage.Store.Stall). May be nil.
@@ -62,6 +66,9 @@ type head struct {
 	trimDue  bool     // the limits are to be applied to what was stored
 	owed     []uint64 // sequences whose deletion the log could not take yet
 	closed   bool
+
+	recovering  bool // consumers are still to be attached
+	recoveredTo uint64
 
 	// Scratch of one Deliver.
 	in     incoming
@@ -124,12 +131,8 @@ func (s *Stream) recover(set *settings) error {
 	if err := s.rebuildDedupe(); err != nil {
 		return err
 	}
-	if s.o.Reserve != nil && st.Bytes > 0 {
-		// What is stored is stored: the account's limits hold for what comes.
-		if s.o.Reserve(int64(st.Bytes)) == nil { //nolint:gosec // bytes on disk
-			s.head.reserved = st.Bytes
-		}
-	}
+	s.head.reserved = st.Bytes
+	s.head.recovering, s.head.recoveredTo = s.o.Recovering, st.LastSeq
 	// A crash may have come between a message and what it pushed out.
 	s.trim(set, true)
 	s.startExpiry(set)
@@ -193,12 +196,6 @@ func (s *Stream) Stop() {
 	s.settle()
 	s.fail(errStopped)
 	s.flusher.close(s)
-	if s.o.Release != nil {
-		s.mu.Lock()
-		s.o.Release(int64(s.head.reserved)) //nolint:gosec // bytes on disk
-		s.head.reserved = 0
-		s.mu.Unlock()
-	}
 }
 
 // stopPatience bounds how long Stop waits for the log.

@@ -27,7 +27,7 @@ func (s *Stream) Update(cfg server.StreamConfig) error {
 		s.input.Unsubscribe(subject, 0)
 	}
 	if sweep {
-		s.sweep(unwanted)
+		s.sweep(0, unneeded)
 	}
 	s.kick()
 	return nil
