@@ -310,6 +310,9 @@ func (a *account) deleteConsumer(c *consumerEntry, done storage.Done) error {
 	}
 	c.stop(statusDeleted, jsapi.StatusConsumerDeleted)
 	a.removeConsumer(c)
+	if c.stream.stream != nil {
+		c.stream.stream.DropUnneeded()
+	}
 	if err := c.dropState(); err != nil {
 		a.svc.log.Warn("the state of a deleted consumer stays for now",
 			"account", a.name, "stream", c.stream.name, "consumer", c.name, "error", err)
