@@ -188,6 +188,21 @@ func (c *catalog) records() (streams, consumers []catalogRecord, err error) {
 	return streams, consumers, err
 }
 
+// logIDs returns the ids of the logs of every asset.
+func (c *catalog) logIDs() (map[storage.LogID]bool, error) {
+	streams, consumers, err := c.records()
+	if err != nil {
+		return nil, err
+	}
+	ids := make(map[storage.LogID]bool, len(streams)+len(consumers)+1)
+	for _, list := range [][]catalogRecord{streams, consumers} {
+		for i := range list {
+			ids[list[i].LogID] = true
+		}
+	}
+	return ids, nil
+}
+
 // record is the stream's entry in the catalog, with cfg.
 func (e *streamEntry) record(cfg *server.StreamConfig) catalogRecord {
 	return catalogRecord{

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/stream"
 	"github.com/noetl/ehdb-gateway/storage"
 )
 
@@ -90,7 +91,28 @@ func (s *Service) openFiles(ctx context.Context) error {
 	if err := s.recoverAssets(c, st, func(string) bool { return true }); err != nil {
 		return errors.Join(err, s.closeFiles())
 	}
+	s.dropOrphans(c, st)
 	return nil
+}
+
+// dropOrphans removes the logs that the catalog does not know: their asset was deleted, or was never answered for,
+// before a crash.
+func (s *Service) dropOrphans(c *catalog, st *storage.Store) {
+	known, err := c.logIDs()
+	if err != nil {
+		s.log.Error("the catalog cannot be read; nothing is removed", "error", err)
+		return
+	}
+	known[st.Catalog().ID()] = true
+	st.EachLog(func(id storage.LogID, name string, _ bool) {
+		if known[id] {
+			return
+		}
+		s.log.Info("a log without an entry in the catalog is removed", "log", uint64(id), "name", name)
+		if err := st.DropLog(id, nil); err != nil {
+			s.log.Warn("it stays for now", "log", uint64(id), "error", err)
+		}
+	})
 }
 
 // closeFiles closes the data directory; its streams must be stopped before.
@@ -217,7 +239,32 @@ func (s *Service) recoverAssets(c *catalog, st *storage.Store, which func(accoun
 			s.recoverConsumer(&consumers[i], st)
 		}
 	}
+	for _, a := range s.sortedAccounts() {
+		if which(a.name) {
+			a.reconcile()
+		}
+	}
 	return nil
+}
+
+// reconcile tells the streams that their consumers are back. One that misses a consumer keeps everything until it has
+// that, too.
+func (a *account) reconcile() {
+	a.mu.RLock()
+	var whole []*stream.Stream
+	for _, e := range a.streams {
+		missing := !e.recovering || e.stream == nil
+		for _, c := range e.consumers {
+			missing = missing || c.offline != nil
+		}
+		if !missing {
+			whole = append(whole, e.stream)
+		}
+	}
+	a.mu.RUnlock()
+	for _, s := range whole {
+		s.Reconcile()
+	}
 }
 
 // recoverStream brings one stream back; a failure is kept in its entry.
@@ -231,6 +278,7 @@ func (s *Service) recoverStream(r *catalogRecord, st *storage.Store) {
 		acc: a, name: r.Stream, created: r.Created, logID: r.LogID, shards: r.Shards,
 		consumers: make(map[string]*consumerEntry),
 	}
+	e.recovering = true
 	e.cfg.Store(r.Config)
 	log, err := st.OpenLog(e.logID, e.spec())
 	if err == nil {

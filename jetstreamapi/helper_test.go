@@ -28,6 +28,7 @@ type answer struct {
 	nobody bool // no responders
 	header string
 	data   string
+	reply  string // where the message wants an answer
 }
 
 func (a answer) String() string {
@@ -66,7 +67,7 @@ func (p *party) Deliver(batch []bus.Delivery) <-chan struct{} {
 	for _, d := range batch {
 		if ch := p.got[string(d.Sub.SID)]; ch != nil {
 			select {
-			case ch <- answer{header: string(d.Msg.Header), data: string(d.Msg.Data)}:
+			case ch <- answer{header: string(d.Msg.Header), data: string(d.Msg.Data), reply: string(d.Msg.Reply)}:
 			default:
 			}
 		}

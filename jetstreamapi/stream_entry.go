@@ -26,6 +26,8 @@ type streamEntry struct {
 
 	consumers map[string]*consumerEntry // guarded by acc.mu
 
+	recovering bool // its consumers are still to be brought back
+
 	// offline says why the stream does not serve; nil while it does. Set before the entry is published.
 	offline error
 
@@ -82,15 +84,17 @@ func (e *streamEntry) start(log *storage.Log) error {
 	e.log = log
 	a.addUsed(cfg.Storage, int64(log.State().Bytes)) //nolint:gosec // bytes on a disk
 	s, err := stream.New(stream.Options{
-		Account:  a.name,
-		Config:   *cloneConfig(cfg),
-		Created:  e.created,
-		Log:      log,
-		Bus:      a.svc.opts.Bus,
-		Domain:   a.svc.opts.Domain,
-		Reserve:  func(n int64) error { return a.reserve(cfg.Storage, n) },
-		Release:  func(n int64) { a.addUsed(cfg.Storage, -n) },
-		Advisory: a.adviseInDomain,
+		Account:    a.name,
+		Config:     *cloneConfig(cfg),
+		Created:    e.created,
+		Log:        log,
+		Bus:        a.svc.opts.Bus,
+		Domain:     a.svc.opts.Domain,
+		Stall:      e.store().Stall,
+		Recovering: e.recovering,
+		Reserve:    func(n int64) error { return a.reserve(cfg.Storage, n) },
+		Release:    func(n int64) { a.addUsed(cfg.Storage, -n) },
+		Advisory:   a.adviseInDomain,
 	})
 	if err != nil {
 		a.addUsed(cfg.Storage, -int64(log.State().Bytes)) //nolint:gosec // as above
