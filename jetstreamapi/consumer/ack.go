@@ -29,9 +29,9 @@ func (m *machine) ack(now int64, a *AckID, kind jsapi.AckKind, arg, reply []byte
 	known := true
 	switch kind {
 	case jsapi.AckDone:
-		known = m.acknowledge(now, a, true)
+		known = m.acknowledgeSampled(now, a)
 	case jsapi.AckNext:
-		m.acknowledge(now, a, true)
+		m.acknowledgeSampled(now, a)
 		if len(reply) > 0 {
 			m.pull(now, reply, arg)
 		}
@@ -41,7 +41,7 @@ func (m *machine) ack(now int64, a *AckID, kind jsapi.AckKind, arg, reply []byte
 	case jsapi.AckProgress:
 		m.progress(now, a)
 	case jsapi.AckTerm:
-		if known = m.acknowledge(now, a, false); known {
+		if known = m.acknowledge(now, a); known {
 			m.out.events = append(m.out.events, event{
 				kind: eventTerm, sseq: a.StreamSeq, dseq: a.ConsumerSeq, count: a.Delivered, reason: string(arg),
 			})
@@ -69,8 +69,16 @@ func (m *machine) refuseAck(reply []byte) {
 	}
 }
 
+// acknowledgeSampled is acknowledge with the metric that sample_freq asks for.
+func (m *machine) acknowledgeSampled(now int64, a *AckID) bool {
+	if e := m.led.bySeq[a.StreamSeq]; e != nil && m.set.cfg.AckPolicy == server.AckExplicit {
+		m.sample(now, a, e)
+	}
+	return m.acknowledge(now, a)
+}
+
 // acknowledge marks a message as done; false if it was never delivered.
-func (m *machine) acknowledge(now int64, a *AckID, sample bool) bool {
+func (m *machine) acknowledge(now int64, a *AckID) bool {
 	if a.StreamSeq == 0 || a.StreamSeq > m.led.last.stream {
 		return false
 	}
@@ -79,11 +87,7 @@ func (m *machine) acknowledge(now int64, a *AckID, sample bool) bool {
 		m.ackUpTo(seqPair{a.ConsumerSeq, a.StreamSeq})
 		return true
 	}
-	e := m.led.bySeq[a.StreamSeq]
-	if e != nil {
-		if sample {
-			m.sample(now, a, e)
-		}
+	if e := m.led.bySeq[a.StreamSeq]; e != nil {
 		m.log.acked(m.led.last.stream, e.sseq)
 		m.led.remove(e)
 	} else if m.led.forget(a.StreamSeq) {

@@ -36,12 +36,14 @@ func (c *Consumer) advisory(e *event) (prefix string, body any) {
 	case eventTerm:
 		return server.JSAdvisoryConsumerMsgTerminatedPre, &server.JSConsumerDeliveryTerminatedAdvisory{
 			TypedEvent: typed(server.JSConsumerDeliveryTerminatedAdvisoryType),
-			Stream:     stream, Consumer: name, ConsumerSeq: e.dseq, StreamSeq: e.sseq, Deliveries: e.count, Reason: e.reason,
+			Stream:     stream, Consumer: name, ConsumerSeq: e.dseq, StreamSeq: e.sseq, Deliveries: e.count,
+			Reason: e.reason,
 		}
 	case eventAckSample:
 		return server.JSMetricConsumerAckPre, &server.JSConsumerAckMetric{
 			TypedEvent: typed(server.JSConsumerAckMetricType),
-			Stream:     stream, Consumer: name, ConsumerSeq: e.dseq, StreamSeq: e.sseq, Delay: e.delay, Deliveries: e.count,
+			Stream:     stream, Consumer: name, ConsumerSeq: e.dseq, StreamSeq: e.sseq, Delay: e.delay,
+			Deliveries: e.count,
 		}
 	case eventPause:
 		a := &server.JSConsumerPauseAdvisory{

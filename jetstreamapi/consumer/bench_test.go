@@ -54,6 +54,7 @@ func BenchmarkFetch(b *testing.B) {
 }
 
 func benchFetch(b *testing.B, policy server.AckPolicy, filter string) {
+	b.Helper()
 	r := newRig(b, 1)
 	sink := &counter{full: make(chan struct{}, 1)}
 	client, err := r.bus.Open(bus.KindClient, bus.Identity{Account: account}, sink)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,34 +24,49 @@ const flowControlHeartbeat = time.Second
 
 var validGroupName = regexp.MustCompile(`^[a-zA-Z0-9/_=-]{1,16}$`)
 
-// Complete fills the defaults of a configuration and checks it by nats-server's rules, order and texts. What it cannot see
-// is left to the caller: the other consumers of the stream (names in use, work-queue overlaps, the number of consumers).
-func Complete(cfg *server.ConsumerConfig, stream *server.StreamConfig, limits Limits, pedantic bool) *server.ApiError {
-	if err := completeNumbers(cfg, pedantic); err != nil {
+// Complete fills the defaults of a configuration and checks it by nats-server's rules, order and texts; strict
+// refuses what it would have to change. What it cannot see is left to the caller: the other consumers of the stream
+// (names in use, work-queue overlaps, the number of consumers).
+//
+//nolint:revive // strict is a field of the request
+func Complete(cfg *server.ConsumerConfig, stream *server.StreamConfig, limits Limits, strict bool) *server.ApiError {
+	r := lenient
+	if strict {
+		r = pedantic
+	}
+	if err := completeNumbers(cfg, r); err != nil {
 		return err
 	}
-	if err := completeDefaults(cfg, stream, limits, pedantic); err != nil {
+	if err := completeDefaults(cfg, stream, limits, r); err != nil {
 		return err
 	}
 	return check(cfg, stream, limits)
 }
 
+// rigour says what to do about values that NATS would silently change.
+type rigour uint8
+
+const (
+	lenient  rigour = iota // change them
+	pedantic               // refuse them
+)
+
 // completeNumbers replaces negative numbers by the value that means "not set".
-func completeNumbers(cfg *server.ConsumerConfig, pedantic bool) *server.ApiError {
+func completeNumbers(cfg *server.ConsumerConfig, r rigour) *server.ApiError {
 	if cfg.MaxDeliver == 0 || cfg.MaxDeliver < -1 {
-		if pedantic && cfg.MaxDeliver < -1 {
+		if r == pedantic && cfg.MaxDeliver < -1 {
 			return server.NewJSPedanticError(errors.New("max_deliver must be set to -1"))
 		}
 		cfg.MaxDeliver = -1
 	}
 	if cfg.MaxWaiting < 0 {
-		if pedantic {
+		if r == pedantic {
 			return server.NewJSPedanticError(errors.New("max_waiting must not be negative"))
 		}
 		cfg.MaxWaiting = 0
 	}
 	if cfg.MaxAckPending < -1 {
-		if pedantic {
+		if r == pedantic {
 			return server.NewJSPedanticError(errors.New("max_ack_pending must be set to -1"))
 		}
 		cfg.MaxAckPending = -1
@@ -67,7 +83,7 @@ func completeNumbers(cfg *server.ConsumerConfig, pedantic bool) *server.ApiError
 		{"inactive_threshold", cfg.InactiveThreshold < 0, func() { cfg.InactiveThreshold = 0 }},
 		{"priority_timeout", cfg.PinnedTTL < 0, func() { cfg.PinnedTTL = 0 }},
 	} {
-		if f.negative && pedantic {
+		if f.negative && r == pedantic {
 			return server.NewJSPedanticError(fmt.Errorf("%s must not be negative", f.name))
 		}
 		if f.negative {
@@ -79,7 +95,7 @@ func completeNumbers(cfg *server.ConsumerConfig, pedantic bool) *server.ApiError
 
 // completeDefaults fills in what was not set.
 func completeDefaults(
-	cfg *server.ConsumerConfig, stream *server.StreamConfig, limits Limits, pedantic bool,
+	cfg *server.ConsumerConfig, stream *server.StreamConfig, limits Limits, r rigour,
 ) *server.ApiError {
 	if cfg.DeliverSubject == "" && cfg.MaxWaiting == 0 {
 		cfg.MaxWaiting = server.JSWaitQueueDefaultMax
@@ -88,18 +104,18 @@ func completeDefaults(
 		cfg.AckWait = server.JsAckWaitDefault
 	}
 	if len(cfg.BackOff) > 0 {
-		if pedantic && cfg.AckWait != cfg.BackOff[0] {
+		if r == pedantic && cfg.AckWait != cfg.BackOff[0] {
 			return server.NewJSPedanticError(errors.New("first backoff value has to equal batch AckWait"))
 		}
 		cfg.AckWait = cfg.BackOff[0]
 	}
-	if err := completeFromLimits(cfg, stream, limits, pedantic); err != nil {
+	if err := completeFromLimits(cfg, stream, limits, r); err != nil {
 		return err
 	}
 	if cfg.PriorityPolicy == server.PriorityPinnedClient && cfg.PinnedTTL == 0 {
 		cfg.PinnedTTL = server.JsDefaultPinnedTTL
 	}
-	if cfg.AckPolicy == server.AckFlowControl && !pedantic {
+	if cfg.AckPolicy == server.AckFlowControl && r != pedantic {
 		cfg.FlowControl = true
 		cfg.Heartbeat = flowControlHeartbeat
 	}
@@ -107,16 +123,17 @@ func completeDefaults(
 }
 
 func completeFromLimits(
-	cfg *server.ConsumerConfig, stream *server.StreamConfig, limits Limits, pedantic bool,
+	cfg *server.ConsumerConfig, stream *server.StreamConfig, limits Limits, r rigour,
 ) *server.ApiError {
 	if cfg.MaxAckPending == 0 {
-		if pedantic && stream.ConsumerLimits.MaxAckPending > 0 {
-			return server.NewJSPedanticError(errors.New("max_ack_pending must be set if it's configured in stream limits"))
+		if r == pedantic && stream.ConsumerLimits.MaxAckPending > 0 {
+			return server.NewJSPedanticError(
+				errors.New("max_ack_pending must be set if it's configured in stream limits"))
 		}
 		cfg.MaxAckPending = stream.ConsumerLimits.MaxAckPending
 	}
 	if cfg.InactiveThreshold == 0 {
-		if pedantic && stream.ConsumerLimits.InactiveThreshold > 0 {
+		if r == pedantic && stream.ConsumerLimits.InactiveThreshold > 0 {
 			return server.NewJSPedanticError(
 				errors.New("inactive_threshold must be set if it's configured in stream limits"))
 		}
@@ -129,7 +146,7 @@ func completeFromLimits(
 		}
 	}
 	if cfg.DeliverSubject == "" && cfg.MaxRequestBatch == 0 && limits.MaxRequestBatch > 0 {
-		if pedantic {
+		if r == pedantic {
 			return server.NewJSPedanticError(
 				errors.New("max_request_batch must be set if it's JetStream limits are set"))
 		}
@@ -305,10 +322,8 @@ func checkFilters(cfg *server.ConsumerConfig, _ *server.StreamConfig, _ Limits) 
 	if cfg.FilterSubject != "" && !server.IsValidSubject(cfg.FilterSubject) {
 		return server.NewJSStreamInvalidConfigError(server.ErrBadSubject)
 	}
-	for _, f := range cfg.FilterSubjects {
-		if f == "" {
-			return server.NewJSConsumerEmptyFilterError()
-		}
+	if slices.Contains(cfg.FilterSubjects, "") {
+		return server.NewJSConsumerEmptyFilterError()
 	}
 	filters := filterSubjects(cfg)
 	for i, f := range filters {
@@ -438,7 +453,7 @@ func formsCycle(stream *server.StreamConfig, deliver string) bool {
 // filterSubjects returns the filters of a configuration as one list; none: everything.
 func filterSubjects(cfg *server.ConsumerConfig) []string {
 	if cfg.FilterSubject != "" {
-		return append(cfg.FilterSubjects[:len(cfg.FilterSubjects):len(cfg.FilterSubjects)], cfg.FilterSubject)
+		return append(slices.Clip(cfg.FilterSubjects), cfg.FilterSubject)
 	}
 	return cfg.FilterSubjects
 }

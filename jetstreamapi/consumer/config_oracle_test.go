@@ -19,25 +19,25 @@ type oracle struct {
 	n       int
 }
 
-func newOracle(t testing.TB) *oracle {
-	t.Helper()
+func newOracle(tb testing.TB) *oracle {
+	tb.Helper()
 	s, err := server.NewServer(&server.Options{
-		ServerName: "oracle", DontListen: true, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
+		ServerName: "oracle", DontListen: true, JetStream: true, StoreDir: tb.TempDir(), NoLog: true, NoSigs: true,
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	tb.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("nats-server does not start")
+		tb.Fatal("nats-server does not start")
 	}
 	nc, err := nats.Connect("", nats.InProcessServer(s))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(nc.Close)
-	o := &oracle{t: t, nc: nc, streams: map[string]server.StreamConfig{}}
+	tb.Cleanup(nc.Close)
+	o := &oracle{t: tb, nc: nc, streams: map[string]server.StreamConfig{}}
 	for _, cfg := range []server.StreamConfig{
 		{Name: "L", Subjects: []string{"l.>"}},
 		{Name: "I", Subjects: []string{"i.>"}, Retention: server.InterestPolicy},
@@ -50,9 +50,9 @@ func newOracle(t testing.TB) *oracle {
 		var resp server.JSApiStreamCreateResponse
 		o.request("$JS.API.STREAM.CREATE."+cfg.Name, cfg, &resp)
 		if resp.Error != nil {
-			t.Fatal(resp.Error)
+			tb.Fatal(resp.Error)
 		}
-		o.streams[cfg.Name] = resp.StreamInfo.Config
+		o.streams[cfg.Name] = resp.Config
 	}
 	return o
 }
@@ -279,8 +279,8 @@ func sameError(a, b *server.ApiError) bool {
 	return *a == *b
 }
 
-// compare checks what was made of a configuration, but for what others add to it: metadata, and the inactive threshold of
-// ephemerals.
+// compare checks what was made of a configuration, but for what others add to it: metadata, and the inactive
+// threshold of ephemerals.
 func compare(t *rapid.T, ours, theirs *server.ConsumerConfig) {
 	theirs.Metadata = ours.Metadata
 	if ours.Durable == "" && ours.InactiveThreshold == 0 {

@@ -31,8 +31,8 @@ type Options struct {
 	State   *storage.StateLog // its own log, recovered by New
 	Bus     bus.Bus
 	Sched   *Scheduler
-	// Acked tells the stream that the consumer is done with seq (acked or terminated). It is called under no lock of the
-	// consumer. May be nil.
+	// Acked tells the stream that the consumer is done with seq (acked or terminated). It is called under no lock of
+	// the consumer. May be nil.
 	Acked func(seq uint64)
 	// Inactive is called once when the consumer was unused for its inactive threshold; the owner then deletes it.
 	Inactive func()
@@ -40,8 +40,8 @@ type Options struct {
 	Advisory func(subject string, event any)
 }
 
-// Consumer is one consumer. Its methods may be called by anyone; they hand an event to its mailbox, or change the machine
-// under its lock, and do not block on anything but that.
+// Consumer is one consumer. Its methods may be called by anyone; they hand an event to its mailbox, or change the
+// machine under its lock, and do not block on anything but that.
 type Consumer struct {
 	o    Options
 	mail mailbox
@@ -119,7 +119,8 @@ func (c *Consumer) load(filters filterSet) error {
 	c.store.since = int(changed)
 	c.clamped = m.clamp(log.Visible())
 	c.world = &logWorld{
-		Cursor: log.NewCursor(max(m.resume, m.led.last.stream+1), filters), log: log, bus: c.o.Bus, account: c.o.Account,
+		Cursor: log.NewCursor(max(m.resume, m.led.last.stream+1), filters), log: log,
+		bus: c.o.Bus, account: c.o.Account,
 		filters: func(f filterSet) { c.filters.Store(&f) },
 	}
 	m.w = c.world
@@ -201,8 +202,8 @@ func (c *Consumer) FlowControlAnswer(token, header []byte) {
 	c.post(letter{kind: mailAnswer, reply: token, body: header})
 }
 
-// Update changes the configuration (checked by CheckUpdate, completed). It has taken effect when Update returns; an error
-// means that nothing changed.
+// Update changes the configuration (checked by CheckUpdate, completed). It has taken effect when Update returns; an
+// error means that nothing changed.
 func (c *Consumer) Update(cfg server.ConsumerConfig) error {
 	set := c.settings(cfg)
 	c.mu.Lock()
@@ -256,8 +257,9 @@ func (c *Consumer) Unpin() bool {
 	return was
 }
 
-// Stop ends the consumer. Waiting pulls are answered with status (e.g. 409 "Consumer Deleted", 409 "Server Shutdown"), and
-// so are those that come later. What was not persisted yet is appended by a worker, at the latest in Scheduler.Close.
+// Stop ends the consumer. Waiting pulls are answered with status (e.g. 409 "Consumer Deleted", 409 "Server
+// Shutdown"), and so are those that come later. What was not persisted yet is appended by a worker, at the latest in
+// Scheduler.Close.
 func (c *Consumer) Stop(code int, status string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

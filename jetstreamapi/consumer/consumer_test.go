@@ -44,17 +44,17 @@ type rig struct {
 	sink   *bustest.Sink
 }
 
-func newRig(t testing.TB, workers int) *rig {
-	t.Helper()
+func newRig(tb testing.TB, workers int) *rig {
+	tb.Helper()
 	st, err := storage.Open(context.Background(), storage.Options{})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	log, err := st.CreateLog(storage.LogSpec{Shards: []storage.ShardID{0}, Name: "S"})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	r := &rig{t: t, store: st, bus: bus.NewRouter(), sink: new(bustest.Sink)}
+	r := &rig{t: tb, store: st, bus: bus.NewRouter(), sink: new(bustest.Sink)}
 	r.sched = NewScheduler(r.bus, workers)
 	r.stream = &testStream{cfg: server.StreamConfig{Name: "S", Subjects: []string{"a.>"}, Replicas: 1}, log: log}
 	r.wakes.Store(new([]*Consumer))
@@ -65,9 +65,9 @@ func newRig(t testing.TB, workers int) *rig {
 	})
 	r.client, err = r.bus.Open(bus.KindClient, bus.Identity{Account: account, ID: 1}, r.sink)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		for _, c := range *r.wakes.Load() {
 			c.Stop(409, jsapi.StatusShutdown)
 		}
@@ -79,7 +79,7 @@ func newRig(t testing.TB, workers int) *rig {
 }
 
 // store appends a message and waits until it is visible.
-func (r *rig) put(subject, data string) uint64 {
+func (r *rig) put(subject, data string) {
 	r.t.Helper()
 	r.seq++
 	done := make(chan error, 1)
@@ -90,7 +90,6 @@ func (r *rig) put(subject, data string) uint64 {
 	if err := <-done; err != nil {
 		r.t.Fatal(err)
 	}
-	return r.seq
 }
 
 func (r *rig) options(name string, cfg server.ConsumerConfig, state *storage.StateLog) Options {
@@ -153,11 +152,11 @@ func show(got []bustest.Received) string {
 	return b.String()
 }
 
-func ackID(t testing.TB, reply []byte) AckID {
-	t.Helper()
+func ackID(tb testing.TB, reply []byte) AckID {
+	tb.Helper()
 	a, ok := jsapi.ParseAckSubject(reply)
 	if !ok {
-		t.Fatalf("not an ack subject: %q", reply)
+		tb.Fatalf("not an ack subject: %q", reply)
 	}
 	return AckID{a.Delivered, a.StreamSeq, a.ConsumerSeq, a.Time, a.Pending}
 }

@@ -28,7 +28,7 @@ func (m *machine) update(now int64, set settings) error {
 	}
 	if set.threshold != old.threshold {
 		m.life.check = 0
-		if set.threshold > 0 && !(set.push && m.push.active) {
+		if set.threshold > 0 && (!set.push || !m.push.active) {
 			m.life.used, m.life.check = now, now+set.threshold
 		}
 	}

@@ -35,31 +35,31 @@ type harness struct {
 }
 
 // newLog returns a log in a store in memory.
-func newLog(t testing.TB) *storage.Log {
-	t.Helper()
+func newLog(tb testing.TB) *storage.Log {
+	tb.Helper()
 	st, err := storage.Open(context.Background(), storage.Options{Shards: 1})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = st.Close() })
-	return addLog(t, st)
+	tb.Cleanup(func() { _ = st.Close() })
+	return addLog(tb, st)
 }
 
-func addLog(t testing.TB, st *storage.Store) *storage.Log {
-	t.Helper()
+func addLog(tb testing.TB, st *storage.Store) *storage.Log {
+	tb.Helper()
 	log, err := st.CreateLog(storage.LogSpec{Shards: []storage.ShardID{0}, Name: "S"})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return log
 }
 
-func newHarness(t testing.TB, log *storage.Log) *harness {
-	t.Helper()
-	h := &harness{t: t, log: log, bus: bus.NewRouter(), now: epoch, acks: map[uint64]AckID{}}
+func newHarness(tb testing.TB, log *storage.Log) *harness {
+	tb.Helper()
+	h := &harness{t: tb, log: log, bus: bus.NewRouter(), now: epoch, acks: map[uint64]AckID{}}
 	var err error
 	if h.client, err = h.bus.Open(bus.KindClient, bus.Identity{Account: account}, new(bustest.Sink)); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return h
 }
@@ -288,8 +288,8 @@ func (e *event) print() string {
 	case eventAckSample:
 		return fmt.Sprintf("event ack_sample seq=%d dseq=%d count=%d delay=%s\n", e.sseq, e.dseq, e.count,
 			time.Duration(e.delay))
-	default:
-		return strings.TrimRight(fmt.Sprintf("event %s seq=%d dseq=%d count=%d %s", names[e.kind], e.sseq, e.dseq, e.count,
-			e.reason), " ") + "\n"
+	case eventMaxDeliver, eventNak, eventTerm:
 	}
+	return strings.TrimRight(fmt.Sprintf("event %s seq=%d dseq=%d count=%d %s", names[e.kind], e.sseq, e.dseq, e.count,
+		e.reason), " ") + "\n"
 }

@@ -86,8 +86,9 @@ func (c *Consumer) Stats() Stats {
 	defer c.mu.Unlock()
 	m, now := c.m, time.Now().UnixNano()
 	s := Stats{
-		Pending: m.numPending(), AckPending: m.led.len(), Redelivered: m.numRedelivered(), Exhausted: len(m.led.exhausted),
-		Waiting: m.wait.n, Delivered: m.led.last.consumer, AckFloor: m.led.floor.stream,
+		Pending: m.numPending(), AckPending: m.led.len(), Redelivered: m.numRedelivered(),
+		Exhausted: len(m.led.exhausted),
+		Waiting:   m.wait.n, Delivered: m.led.last.consumer, AckFloor: m.led.floor.stream,
 		Paused: now < m.set.pause, Bound: m.push.active, Clamped: c.clamped, Fault: m.fault,
 	}
 	if err := c.store.fault.Load(); err != nil {

@@ -8,7 +8,7 @@ const never = int64(1<<63 - 1)
 // entry is one message that was delivered and not yet acknowledged.
 type entry struct {
 	sseq, dseq uint64 // stream sequence; consumer sequence of the first delivery
-	count      uint64 // deliveries so far, from 1
+	count      uint64 // deliveries so far, from 1; 0: the first reached nobody
 	first      int64  // when it was first delivered, Unix nanoseconds
 	sent       int64  // when it was last delivered, or last reported in progress
 	due        int64  // when it is to be delivered again
@@ -27,8 +27,8 @@ type entry struct {
 //   - the list from head is ascending in sseq and in dseq
 //   - an entry is in the heap (by due) or in the redelivery queue, never in both
 //
-// The machine alone changes a ledger, and reads it without the lock; mu is for readers elsewhere (done), so every change
-// to what they read is made under it.
+// The machine alone changes a ledger, and reads it without the lock; mu is for readers elsewhere (done), so every
+// change to what they read is made under it.
 type ledger struct {
 	mu        sync.Mutex
 	last      seqPair // of the newest delivery
@@ -86,14 +86,13 @@ func (l *ledger) passNoAck(sseq uint64) {
 }
 
 // add records a first delivery.
-func (l *ledger) add(sseq uint64, now, due int64) *entry {
+func (l *ledger) add(sseq uint64, now, due int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last = seqPair{l.last.consumer + 1, sseq}
 	e := l.insert(sseq, l.last.consumer)
 	e.count, e.first, e.sent, e.due = 1, now, now, due
 	l.heap.push(e)
-	return e
 }
 
 // insert puts an empty entry at the end of the list.
@@ -128,6 +127,15 @@ func (l *ledger) redeliver(e *entry, now, due int64) {
 	l.mu.Lock()
 	l.last.consumer++
 	l.mu.Unlock()
+}
+
+// undo takes back the last delivery of e, which reached nobody: it does not count, and e is to be delivered again.
+func (l *ledger) undo(e *entry) {
+	if e.count == 2 {
+		l.redelivered--
+	}
+	e.count--
+	l.queue(e)
 }
 
 // setDue moves the time of e's next delivery.

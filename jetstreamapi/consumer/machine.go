@@ -106,6 +106,9 @@ const sweepEvery = int64(2_000_000_000)
 // pruneEvery is how often a consumer that is at max_ack_pending looks whether outstanding messages left the log.
 const pruneEvery = int64(1_000_000_000)
 
+// pruneLooks bounds the outstanding messages one look finds alive; those after them are noticed when they are due.
+const pruneLooks = 4096
+
 // faultRetry is the pause after a read that failed.
 const faultRetry = int64(1_000_000_000)
 
@@ -159,7 +162,7 @@ func threshold(cfg *server.ConsumerConfig, jitter int64) int64 {
 // ackWait returns how long the delivery with that count may stay without an ack.
 func (s *settings) ackWait(count uint64) int64 {
 	if n := len(s.cfg.BackOff); n > 0 {
-		return int64(s.cfg.BackOff[min(count, uint64(n))-1])
+		return int64(s.cfg.BackOff[min(max(count, 1), uint64(n))-1])
 	}
 	if s.cfg.AckWait == 0 {
 		return never
@@ -351,7 +354,8 @@ func (m *machine) message(c *candidate) send {
 	}
 	at := len(m.out.arena)
 	m.out.arena = jsapi.AppendAckSubject(m.out.arena, m.set.ackPrefix, &jsapi.AckSubject{
-		Delivered: c.count, StreamSeq: c.rec.Seq, ConsumerSeq: m.led.last.consumer + 1, Time: c.rec.Time, Pending: pending,
+		Delivered: c.count, StreamSeq: c.rec.Seq, ConsumerSeq: m.led.last.consumer + 1, Time: c.rec.Time,
+		Pending: pending,
 	})
 	msg := send{
 		subject: c.rec.Key, reply: m.out.cut(at), header: c.rec.Header, data: c.rec.Data, seq: c.rec.Seq,
@@ -419,10 +423,12 @@ func (m *machine) prune(now int64) {
 		return
 	}
 	m.life.removals = removals
-	for e := m.led.head; e != nil; {
+	looks := pruneLooks
+	for e := m.led.head; e != nil && looks > 0; looks-- {
 		next := e.next
 		if !m.w.Exists(e.sseq) {
 			m.vanished(now, e)
+			looks++
 		}
 		e = next
 	}

@@ -28,13 +28,14 @@ type model struct {
 	max       int
 }
 
-func newModel(t testing.TB, log *storage.Log, cfg server.ConsumerConfig) *model {
+func newModel(tb testing.TB, log *storage.Log, cfg server.ConsumerConfig) *model {
+	tb.Helper()
 	m := &model{
-		harness: newHarness(t, log), stored: map[uint64]bool{}, given: map[uint64]uint64{}, settled: map[uint64]bool{},
+		harness: newHarness(tb, log), stored: map[uint64]bool{}, given: map[uint64]uint64{}, settled: map[uint64]bool{},
 		exhausted: map[uint64]bool{}, wants: map[string]int{},
 	}
 	if err := m.create(cfg); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	m.max = m.m.set.maxPending
 	return m
@@ -60,7 +61,7 @@ func (m *model) apply(what string, event func(*machine)) {
 			}
 		case eventTerm:
 			m.settled[e.sseq] = true
-		default:
+		case eventNak, eventAckSample, eventPause, eventPinned, eventUnpinned:
 		}
 	}
 	m.check(what)

@@ -23,6 +23,7 @@ import (
 //	exhaust last-sseq                      max_deliver reached
 //	forget  last-sseq                      an exhausted message is done
 //	reset   sseq                           nothing delivered; go on at sseq
+//	undo    last-sseq                      the last delivery reached nobody and does not count
 //	nothing                                no change (something waits for its being durable)
 //
 // last is the stream sequence of the newest delivery when the operation was written, so that most numbers take a byte.
@@ -39,6 +40,7 @@ const (
 	opForget
 	opReset
 	opNothing
+	opUndo
 )
 
 // stateVersion is the first byte of a checkpoint.
@@ -95,6 +97,7 @@ func (l *changeLog) postponed(last, sseq uint64, due int64) {
 func (l *changeLog) acked(last, sseq uint64)           { l.op(opAck, last-sseq) }
 func (l *changeLog) ackedUpTo(last uint64, to seqPair) { l.op(opAckAll, last-to.stream, to.consumer) }
 func (l *changeLog) queued(last, sseq uint64)          { l.op(opQueue, last-sseq) }
+func (l *changeLog) undone(last, sseq uint64)          { l.op(opUndo, last-sseq) }
 func (l *changeLog) exhausted(last, sseq uint64)       { l.op(opExhaust, last-sseq) }
 func (l *changeLog) forgot(last, sseq uint64)          { l.op(opForget, last-sseq) }
 func (l *changeLog) resetTo(sseq uint64)               { l.op(opReset, sseq) }
@@ -199,6 +202,11 @@ func (m *machine) replayOne(op byte, now int64, f *fields) error {
 		m.led.setDue(e, m.set.dueAfter(now, e.count))
 	case opQueue:
 		m.led.queue(e)
+	case opUndo:
+		if e.queued || e.count == 0 {
+			return errState
+		}
+		m.led.undo(e)
 	case opExhaust:
 		m.led.exhaust(e)
 	default:
@@ -313,8 +321,8 @@ func (l *ledger) restore(f *fields) error {
 	return f.err
 }
 
-// clamp cuts the state back to what the log still has, after a log that lost its end: else the consumer would wait, dark,
-// until the sequence it remembers comes again. It reports whether there was anything to cut.
+// clamp cuts the state back to what the log still has, after a log that lost its end: else the consumer would wait,
+// dark, until the sequence it remembers comes again. It reports whether there was anything to cut.
 func (m *machine) clamp(visible uint64) bool {
 	l := m.led
 	if m.set.cfg.DeliverPolicy == server.DeliverByStartSequence {

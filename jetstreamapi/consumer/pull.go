@@ -37,8 +37,8 @@ func (m *machine) pull(now int64, reply, body []byte) {
 		return
 	}
 	if m.wait.full() {
-		// A client that gets heartbeats learns from their absence and comes back slowly; told at once it would ask again at
-		// once, for ever.
+		// A client that gets heartbeats learns from their absence and comes back slowly; told at once it would ask
+		// again at once, for ever.
 		if r.Heartbeat == 0 {
 			m.out.status(reply, 409, jsapi.StatusMaxWaiting)
 		}
@@ -195,8 +195,8 @@ func (m *machine) belowOverflow(w *waiting) bool {
 		(w.minAckPending <= 0 || int64(m.led.len()) < w.minAckPending)
 }
 
-// processWaiting removes requests that are over, sends heartbeats, and returns how many messages the others want. At the
-// end of the stream requests with no_wait are over too.
+// processWaiting removes requests that are over, sends heartbeats, and returns how many messages the others want. At
+// the end of the stream requests with no_wait are over too.
 func (m *machine) processWaiting(now int64, end bool) (wanted uint64) {
 	m.wait.due = 0
 	for w := m.wait.head; w != nil; {
@@ -246,25 +246,38 @@ func (m *machine) heartbeat(to []byte) {
 	m.out.sends = append(m.out.sends, send{to: to, header: m.out.cut(at)})
 }
 
-// undelivered takes back a delivery that reached nobody.
-func (m *machine) undelivered(now int64, seq uint64, reply []byte) {
+// undeliveredPause keeps a delivery that reaches nobody, although somebody seems to listen, from being tried in a hot
+// loop.
+const undeliveredPause = int64(50_000_000)
+
+// undelivered takes back a delivery that reached nobody. A message that needs no ack is lost with it, as in NATS.
+func (m *machine) undelivered(now int64, seq uint64, to []byte) {
 	if m.closed != nil {
 		return
 	}
+	if e := m.led.bySeq[seq]; e != nil && !e.queued && e.count > 0 {
+		m.log.undone(m.led.last.stream, e.sseq)
+		m.led.undo(e)
+	}
 	if m.set.push {
-		m.interest(now)
+		if m.interest(now); m.push.active {
+			m.life.retry = now + undeliveredPause
+		}
+		return
 	}
 	for w := m.wait.head; w != nil; w = w.next {
-		if bytes.Equal(w.to, reply) {
-			w.checked = 0
-			if !m.listening(w) {
-				m.wait.remove(w)
-			}
-			break
+		if !bytes.Equal(w.to, to) {
+			continue
 		}
-	}
-	if e := m.led.bySeq[seq]; e != nil && !e.queued {
-		m.led.queue(e)
+		w.checked = 0
+		if !m.listening(w) {
+			m.wait.remove(w)
+			return
+		}
+		w.left++
+		w.sent--
+		m.life.retry = now + undeliveredPause
+		return
 	}
 }
 

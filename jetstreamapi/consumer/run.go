@@ -206,8 +206,8 @@ type alarm struct {
 	over  bool
 }
 
-// set asks for a step at a time (0: none is needed). An alarm that is set too early only costs a step without effect, so
-// it is left alone.
+// set asks for a step at a time (0: none is needed). An alarm that is set too early only costs a step without effect,
+// so it is left alone.
 func (a *alarm) set(at int64) {
 	now := time.Now().UnixNano()
 	if at == 0 || a.over || a.at > now && a.at <= at {

@@ -18,8 +18,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the scripts print into them")
 
-// TestScripts runs testdata/*.txt. A script is blocks of a command, a line of dashes, and what the machine asked for and
-// its state afterwards. See run for the commands; -rewrite writes the outputs anew.
+// TestScripts runs testdata/*.txt. A script is blocks of a command, a line of dashes, and what the machine asked for
+// and its state afterwards. See run for the commands; -rewrite writes the outputs anew.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -31,6 +31,7 @@ func TestScripts(t *testing.T) {
 }
 
 func runScript(t *testing.T, file string) {
+	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +40,6 @@ func runScript(t *testing.T, file string) {
 	var result strings.Builder
 	for i, block := range strings.Split(strings.TrimSpace(string(text)), "\n\n") {
 		var comment, command string
-		want := ""
 		head, body, _ := strings.Cut(block, "\n----")
 		for line := range strings.SplitSeq(head, "\n") {
 			if strings.HasPrefix(line, "#") {
@@ -48,7 +48,7 @@ func runScript(t *testing.T, file string) {
 				command = line
 			}
 		}
-		want = strings.TrimPrefix(body, "\n")
+		want := strings.TrimPrefix(body, "\n")
 		got := strings.TrimRight(h.run(command), "\n")
 		if got != want && !*rewrite {
 			t.Fatalf("%s, block %d: %s\n got:\n%s\nwant:\n%s", file, i+1, command, got, want)
@@ -70,6 +70,7 @@ func runScript(t *testing.T, file string) {
 //	listen subject, gone subject
 //	pull inbox [body]
 //	ack seq [body]           with the last ack subject of that message; ack! asks for a confirmation
+//	lost seq subject         that delivery reached nobody
 //	tick duration
 //	update {config}, pause duration, reset seq, unpin, stop code text
 //	answer [header lines]    to the open flow-control request
@@ -143,6 +144,9 @@ func (h *harness) runEvent(command, arg string) (event func(m *machine), note st
 			h.t.Fatal(err)
 		}
 		return func(m *machine) { m.pause(h.now, h.now+int64(d)) }, ""
+	case "lost":
+		seq, inbox, _ := strings.Cut(arg, " ")
+		return func(m *machine) { m.undelivered(h.now, number(h.t, seq), []byte(inbox)) }, ""
 	case "trimmed":
 		return func(m *machine) { m.prune(h.now) }, ""
 	case "unpin":
@@ -216,11 +220,11 @@ func (h *harness) state() string {
 	return fmt.Sprintf("state: %s pending=%d waiting=%d next=%s\n", h.m.dump(), h.m.numPending(), h.m.wait.n, next)
 }
 
-func number(t testing.TB, s string) uint64 {
-	t.Helper()
+func number(tb testing.TB, s string) uint64 {
+	tb.Helper()
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return n
 }

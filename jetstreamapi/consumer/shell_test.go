@@ -21,11 +21,11 @@ import (
 )
 
 // eventually waits until ok holds.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
 	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not within 10s", what)
+			tb.Fatalf("%s: not within 10s", what)
 		}
 	}
 }
@@ -347,16 +347,20 @@ func (w *testWorker) take(g *bustest.Received) {
 func TestManyWorkers(t *testing.T) {
 	r := newRig(t, 3)
 	acked := new(sync.Map)
-	o := r.options("C", server.ConsumerConfig{Durable: "C", AckPolicy: server.AckExplicit, AckWait: 50 * time.Millisecond,
-		MaxAckPending: 300}, nil)
+	o := r.options("C", server.ConsumerConfig{
+		Durable: "C", AckPolicy: server.AckExplicit, AckWait: 50 * time.Millisecond,
+		MaxAckPending: 300,
+	}, nil)
 	o.Acked = func(seq uint64) { acked.Store(seq, true) }
 	c := r.start(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := new(sync.Map)
 	var wg sync.WaitGroup
 	for i := range 6 {
-		w := &testWorker{r: r, c: c, inbox: fmt.Sprintf("in%d", i), sink: new(bustest.Sink), done: done,
-			rnd: rand.New(rand.NewPCG(uint64(i), 1))}
+		w := &testWorker{
+			r: r, c: c, inbox: fmt.Sprintf("in%d", i), sink: new(bustest.Sink), done: done,
+			rnd: rand.New(rand.NewPCG(uint64(i), 1)),
+		}
 		var err error
 		if w.s, err = r.bus.Open(bus.KindClient, bus.Identity{Account: account}, w.sink); err != nil {
 			t.Fatal(err)

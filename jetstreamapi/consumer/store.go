@@ -11,8 +11,8 @@ import (
 // chokeRetry is the pause before a change is offered again to a full shard.
 const chokeRetry = 2 * time.Millisecond
 
-// Bounds of the changes after which a checkpoint is made: their bytes, beside twice those of the last checkpoint, so that
-// checkpoints are a bounded part of what is written.
+// Bounds of the changes after which a checkpoint is made: their bytes, beside twice those of the last checkpoint, so
+// that checkpoints are a bounded part of what is written.
 const checkpointBytes = 64 << 10
 
 // persister makes the changes of a consumer durable, in the order of its steps. It belongs to the worker that runs the

@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// CheckUpdate checks that a running consumer may go from old to cfg (both completed). One rule needs the bus and is left
-// to the caller: a new deliver subject is refused (10013) while somebody listens on the old one.
+// CheckUpdate checks that a running consumer may go from old to cfg (both completed). One rule needs the bus and is
+// left to the caller: a new deliver subject is refused (10013) while somebody listens on the old one.
 func CheckUpdate(old, cfg *server.ConsumerConfig) *server.ApiError {
 	if reflect.DeepEqual(old, cfg) {
 		return nil

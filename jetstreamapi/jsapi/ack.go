@@ -11,7 +11,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// AckPrefix starts every subject that acknowledges a delivery, FlowControlPrefix every answer to a flow-control request.
+// AckPrefix starts every subject that acknowledges a delivery, FlowControlPrefix every answer to a flow-control
+// request.
 const (
 	AckPrefix         = "$JS.ACK."
 	FlowControlPrefix = "$JS.FC."
@@ -26,7 +27,7 @@ const (
 // AckSubject is what the reply subject of a delivery says. Its slices point into the subject it was parsed from.
 //
 //	v1: $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
-//	v2: $JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>[.<more>]
+//	v2: $JS.ACK.<domain>.<account hash>.<stream>.<consumer>. and as v1, then any number of further tokens
 type AckSubject struct {
 	Domain      []byte // v2 only; "_" means none
 	AccountHash []byte // v2 only
@@ -50,7 +51,9 @@ func ParseAckSubject(subject []byte) (AckSubject, bool) {
 	case n == ackTokensV1:
 	case n >= ackTokensV2:
 		a.Domain, rest = token(rest)
-		a.AccountHash, rest = token(rest)
+		if a.AccountHash, rest = token(rest); len(a.Domain) == 0 || len(a.AccountHash) == 0 {
+			return AckSubject{}, false
+		}
 	default:
 		return AckSubject{}, false
 	}
@@ -117,10 +120,8 @@ func AckSubjectPrefixV2(domain, accountHash, stream, consumer string) string {
 }
 
 func token(b []byte) (tok, rest []byte) {
-	if i := bytes.IndexByte(b, '.'); i >= 0 {
-		return b[:i], b[i+1:]
-	}
-	return b, nil
+	tok, rest, _ = bytes.Cut(b, []byte{'.'})
+	return tok, rest
 }
 
 // parseUint reads digits up to the largest int64.
@@ -167,8 +168,8 @@ func ParseAckBody(body []byte) (kind AckKind, arg []byte) {
 	return AckUnknown, nil
 }
 
-// ParseNakDelay reads the argument of a NAK: {"delay": nanoseconds} or a Go duration. ok is false when there is no delay
-// (no argument); an argument that is neither is an error, and the NAK counts as one without a delay.
+// ParseNakDelay reads the argument of a NAK: {"delay": nanoseconds} or a Go duration. ok is false when there is no
+// delay (no argument); an argument that is neither is an error, and the NAK counts as one without a delay.
 func ParseNakDelay(arg []byte) (delay time.Duration, ok bool, err error) {
 	if len(arg) == 0 {
 		return 0, false, nil
@@ -204,8 +205,8 @@ type PullRequest struct {
 
 var errHeartbeatTooLarge = errors.New("heartbeat value too large")
 
-// ParsePullRequest reads a pull request: nothing (one message), a number, or an object. What is none of them asks for one
-// message, as in NATS; an object that is not valid JSON is an error.
+// ParsePullRequest reads a pull request: nothing (one message), a number, or an object. What is none of them asks for
+// one message, as in NATS; an object that is not valid JSON is an error.
 func ParsePullRequest(body []byte) (PullRequest, error) {
 	body = bytes.TrimSpace(body)
 	if len(body) == 0 {
@@ -226,8 +227,9 @@ func ParsePullRequest(body []byte) (PullRequest, error) {
 		return PullRequest{}, err
 	}
 	return checkPull(PullRequest{
-		Batch: r.Batch, MaxBytes: r.MaxBytes, Expires: r.Expires, Heartbeat: r.Heartbeat, NoWait: r.NoWait, HasGroup: true,
-		Group: r.Group, MinPending: r.MinPending, MinAckPending: r.MinAckPending, ID: r.Id, Priority: r.Priority,
+		Batch: r.Batch, MaxBytes: r.MaxBytes, Expires: r.Expires, Heartbeat: r.Heartbeat, NoWait: r.NoWait,
+		HasGroup: true,
+		Group:    r.Group, MinPending: r.MinPending, MinAckPending: r.MinAckPending, ID: r.Id, Priority: r.Priority,
 	})
 }
 

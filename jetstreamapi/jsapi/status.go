@@ -7,7 +7,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Descriptions of the statuses a consumer sends. Clients compare them (as lower-case substrings), so the texts are fixed.
+// Descriptions of the statuses a consumer sends. Clients compare them (as lower-case substrings), so the texts are
+// fixed.
 const (
 	StatusRequestTimeout  = "Request Timeout"                 // 408
 	StatusRequestsPending = "Requests Pending"                // 408
@@ -46,8 +47,8 @@ func AppendPullStatus(dst []byte, code int, description string, messages, size i
 	return append(dst, '\r', '\n')
 }
 
-// AppendIdleHeartbeat appends a heartbeat with the last sequences delivered. stalled is empty, or the reply subject of the
-// flow-control request that is waited for.
+// AppendIdleHeartbeat appends a heartbeat with the last sequences delivered. stalled is empty, or the reply subject
+// of the flow-control request that is waited for.
 func AppendIdleHeartbeat(dst []byte, consumerSeq, streamSeq uint64, stalled string) []byte {
 	dst = appendStatusLine(dst, 100, StatusIdleHeartbeat)
 	dst = appendField(dst, server.JSLastConsumerSeq, int64(consumerSeq)) //nolint:gosec // a sequence
