@@ -159,9 +159,13 @@ func TestSyncDuringAppend(t *testing.T) {
 		}
 		return nil
 	})
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() { done <- w.log.Sync() }()
-	<-entered
+	select {
+	case <-entered:
+	case err := <-done:
+		t.Fatalf("Sync returned %v and did not sync", err)
+	}
 	must(t, w.append(20))
 	must(t, w.append(30))
 	close(release)

@@ -336,3 +336,34 @@ func TestUnsyncedRow(t *testing.T) {
 		}
 	}
 }
+
+// TestCutStaysCut tears one of a row of blocks of the same size, none of which was synced. The blocks after it are whole, and
+// lie where new blocks will end; they must not come back after them.
+func TestCutStaysCut(t *testing.T) {
+	m := vfs.NewMem()
+	w, err := open(smallOptions(m), image{})
+	must(t, err)
+	for range 6 {
+		must(t, w.append(40))
+	}
+	im := w.expect()
+	d := readDisk(t, m)
+	torn := w.at[2].Offset
+	must(t, w.close())
+	b := d[segName(1)]
+	b[torn+7] ^= 1
+	im.disk = d.mem(t)
+	again, err := open(smallOptions(im.disk), im)
+	must(t, err)
+	if len(again.written) != 2 {
+		t.Fatalf("%d blocks before the torn one", len(again.written))
+	}
+	must(t, again.append(40))
+	must(t, again.sync())
+	after := again.expect()
+	after.disk = im.disk.CrashClone(vfs.CrashOptions{Keep: 1})
+	last, err := open(smallOptions(after.disk), after)
+	must(t, err)
+	must(t, last.close())
+	must(t, again.close())
+}

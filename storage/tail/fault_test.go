@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
@@ -242,7 +243,15 @@ func TestTwoSyncsOneError(t *testing.T) {
 	for range 2 {
 		go func() { errs <- w.log.Sync() }()
 	}
-	<-entered
+	select {
+	case <-entered:
+	case err := <-errs:
+		t.Fatalf("Sync returned %v and did not sync", err)
+	}
+	select { // the other one may not come so far; if it does, it does so now
+	case <-entered:
+	case <-time.After(100 * time.Millisecond):
+	}
 	close(release)
 	for range 2 {
 		if err := <-errs; !errors.Is(err, ErrPoisoned) {

@@ -29,6 +29,7 @@ func FuzzOpen(f *testing.F) {
 // length, position, type and durable position, at any place; and some damaged afterwards.
 func FuzzBlocks(f *testing.F) {
 	f.Add([]byte{0, 5, 0, 0, 1, 0, 9, 1, 0, 1, 0, 3, 2, 1, 2, 0})
+	f.Add([]byte{0, 5, 1, 0, 0, 4, 5, 1, 3, 0}) // a whole block with a position that does not follow
 	f.Add([]byte{3, 255, 1, 0, 1, 0, 0, 2, 9, 9, 2})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		const size = 4 << 10
