@@ -57,6 +57,7 @@ type client struct {
 	pingsOut  int
 	pingSent  time.Time
 	rtt       time.Duration
+	tasks     []func() // for the reader
 }
 
 func newClient(s *Server, conn net.Conn) *client {

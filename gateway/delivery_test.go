@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -216,4 +218,49 @@ func TestReconnectAndResubscribe(t *testing.T) {
 	check(t, nc.Publish("foo", nil))
 	_, err = sub.NextMsg(5 * time.Second)
 	check(t, err)
+}
+
+// The core path allocates nothing per message.
+func TestNoAllocationPerMessage(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	s := start(t, nil)
+	const n = 50_000
+	message := "PUB some.subject 64\r\n" + strings.Repeat("x", 64) + "\r\n"
+	in := []byte(strings.Repeat(message, 400))
+	want := n * len("MSG some.subject 1 64\r\n"+message[len("PUB some.subject 64\r\n"):])
+	sub, pub := dialRaw(t, s), dialRaw(t, s)
+	sub.send(t, "CONNECT {\"verbose\":false}\r\nSUB some.* 1\r\nPING\r\n")
+	sub.expect(t, "PONG")
+	pub.send(t, "CONNECT {\"verbose\":false}\r\nPING\r\n")
+	pub.expect(t, "PONG")
+	round := func() {
+		done := make(chan error, 1)
+		go func() {
+			buf := make([]byte, 64<<10)
+			for total := 0; total < want; {
+				k, err := sub.in.Read(buf)
+				if err != nil {
+					done <- err
+					return
+				}
+				total += k
+			}
+			done <- nil
+		}()
+		for range n / 400 {
+			_, err := pub.Write(in)
+			check(t, err)
+		}
+		check(t, <-done)
+	}
+	round() // fills pools and caches
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	round()
+	runtime.ReadMemStats(&after)
+	if per := float64(after.Mallocs-before.Mallocs) / n; per > 0.05 {
+		t.Fatalf("%.3f allocations per message", per)
+	}
 }

@@ -83,10 +83,7 @@ func firstPing(set *settings) time.Duration {
 // authenticate decides who the client is.
 func (c *client) authenticate() bool {
 	o := &c.options
-	login, err := c.server.settings.Load().auth.Authenticate(&auth.Credentials{
-		User: o.User, Password: o.Pass, Token: o.Token, Nkey: o.Nkey, Sig: o.Sig, JWT: o.JWT,
-		Nonce: c.nonce, Type: auth.TypeStandard, Host: c.host,
-	})
+	login, err := c.server.settings.Load().auth.Authenticate(c.credentials())
 	if err == nil && (o.Account != "" || o.NewAccount) {
 		err = errors.New("clients cannot choose an account")
 	}
@@ -96,6 +93,15 @@ func (c *client) authenticate() bool {
 	}
 	c.admitLogin(login)
 	return true
+}
+
+// credentials returns what the client offered.
+func (c *client) credentials() *auth.Credentials {
+	o := &c.options
+	return &auth.Credentials{
+		User: o.User, Password: o.Pass, Token: o.Token, Nkey: o.Nkey, Sig: o.Sig, JWT: o.JWT,
+		Nonce: c.nonce, Type: auth.TypeStandard, Host: c.host,
+	}
 }
 
 func (c *client) authFailed(err error) {

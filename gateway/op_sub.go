@@ -66,11 +66,7 @@ func (c *client) maySubscribe(sid, filter, queue string) bool {
 		c.subscribeViolation(sid, filter, queue, text)
 		return false
 	}
-	if c.guard != nil && c.guard.perms.NeedsFilter(filter, queue) {
-		c.out.mu.Lock()
-		c.guard.filterDelivery = true
-		c.out.mu.Unlock()
-	}
+	c.guardDelivery(filter, queue)
 	limit := c.server.settings.Load().MaxSubTokens
 	if limit > 0 && subjects.NumTokens(filter) > int(limit) {
 		c.subscribeViolation(sid, filter, queue,
@@ -78,6 +74,16 @@ func (c *client) maySubscribe(sid, filter, queue string) bool {
 		return false
 	}
 	return true
+}
+
+// guardDelivery turns the filter of deliveries on if a subscription to filter needs it.
+func (c *client) guardDelivery(filter, queue string) {
+	if c.guard == nil || !c.guard.perms.NeedsFilter(filter, queue) {
+		return
+	}
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	c.guard.filterDelivery = true
 }
 
 func (c *client) subscribeViolation(sid, filter, queue, text string) {

@@ -17,6 +17,7 @@ func config(t *testing.T, text string) func() *server.Options {
 	return func() *server.Options {
 		o, err := server.ProcessConfigFile(file)
 		check(t, err)
+		o.ConfigFile = "" // a reload must not change it
 		return o
 	}
 }

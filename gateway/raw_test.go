@@ -75,3 +75,22 @@ func lastReason(tb testing.TB, s *Server, n int) CloseReason {
 	closed := s.ClosedConnections()
 	return closed[len(closed)-1].Reason
 }
+
+// rawConn is a connection whose INFO has been read, for either server.
+type rawConn struct{ net.Conn }
+
+func dialPlain(tb testing.TB, addr string) *rawConn {
+	tb.Helper()
+	c, err := net.Dial("tcp", addr)
+	check(tb, err)
+	if got := listen(c, 200*time.Millisecond); !strings.HasPrefix(got, "INFO ") {
+		tb.Fatalf("got %q", got)
+	}
+	return &rawConn{c}
+}
+
+func (c *rawConn) say(tb testing.TB, text string) {
+	tb.Helper()
+	_, err := io.WriteString(c, text)
+	check(tb, err)
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/noetl/ehdb-gateway/gateway/wire"
@@ -50,7 +51,7 @@ func (c *client) run() {
 				return
 			}
 		}
-		if err == nil {
+		if err == nil || (errors.Is(err, os.ErrDeadlineExceeded) && c.runTasks()) {
 			continue
 		}
 		if errors.Is(err, io.EOF) {

@@ -28,8 +28,9 @@ type Server struct {
 	start   time.Time
 	pool    wire.Pool
 	counters
-	settings atomic.Pointer[settings]
-	lastCID  atomic.Uint64
+	settings   atomic.Pointer[settings]
+	customAuth bool // options.Auth was given
+	lastCID    atomic.Uint64
 
 	stopped  chan struct{}  // closed when a shutdown begins
 	done     chan struct{}  // closed when one is over
@@ -70,6 +71,7 @@ var (
 
 // New returns a server that does not listen yet. It fails on options that make no sense or that it cannot honour.
 func New(o Options) (*Server, error) {
+	customAuth := o.Auth != nil
 	if err := o.settle(); err != nil {
 		return nil, err
 	}
@@ -93,6 +95,7 @@ func New(o Options) (*Server, error) {
 		options: o, log: o.Logger, id: id, name: o.Server.ServerName, xkey: xkey, start: time.Now(),
 		stopped: make(chan struct{}), done: make(chan struct{}), lameDuck: make(chan struct{}),
 		clients: make(map[uint64]*client), accounts: make(map[string]*accountCounters),
+		customAuth: customAuth,
 	}
 	if s.name == "" {
 		s.name = id

@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/gateway/auth"
+)
+
+// errMoved refuses a client whose user belongs to another account since a reload.
+var errMoved = errors.New("the user is in another account now")
+
+// SetOptions puts other options in force, as a reload of the configuration does. Limits and timeouts count from now on.
+// Clients that would not be let in any more are closed; the others get their new permissions, and lose subscriptions
+// that are no longer permitted. Where to listen and what the server is called do not change. On an error nothing has
+// changed.
+func (s *Server) SetOptions(o *server.Options) error {
+	next := Options{Server: o, Bus: s.options.Bus, Logger: s.log}
+	if s.customAuth {
+		next.Auth = s.options.Auth
+	}
+	if err := next.settle(); err != nil {
+		return err
+	}
+	old := s.settings.Load()
+	next.Server.Host, next.Server.Port, next.Server.ServerName = old.Host, old.Port, old.ServerName
+	set := &settings{Options: next.Server, auth: next.Auth}
+	s.settings.Store(set)
+	clients := s.connected()
+	if over := len(clients) - max(set.MaxConn, 0); over > 0 {
+		for _, c := range clients[:over] {
+			c.fault("maximum connections exceeded")
+			c.sendErr(errMaxConnections)
+			c.close(ReasonMaxConnections)
+		}
+		s.log.Info("Closed {count} connections to fall within max_connections", slog.Int("count", over))
+		clients = clients[over:]
+	}
+	for _, c := range clients {
+		c.do(func() { c.reload(set) })
+	}
+	return nil
+}
+
+// do has the reader run task between two reads.
+func (c *client) do(task func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tasks = append(c.tasks, task)
+	_ = c.conn.SetReadDeadline(time.Unix(1, 0)) // long past: a read that waits ends now
+}
+
+// runTasks runs what do has left. False: the connection has ended.
+func (c *client) runTasks() bool {
+	c.mu.Lock()
+	tasks := c.tasks
+	c.tasks = nil
+	err := c.conn.SetReadDeadline(time.Time{})
+	c.mu.Unlock()
+	for _, task := range tasks {
+		if c.closing.Load() {
+			return false
+		}
+		task()
+	}
+	return err == nil && !c.closing.Load()
+}
+
+// reload makes set hold for the client. The reader calls it.
+func (c *client) reload(set *settings) {
+	limits := c.parser.Limits()
+	limits.MaxPayload = int(set.MaxPayload)
+	c.parser.SetLimits(limits)
+	c.out.mu.Lock()
+	c.out.max = set.MaxPending
+	c.out.mu.Unlock()
+	if !c.connected {
+		c.reloadStranger(set)
+		return
+	}
+	was := c.identity()
+	login, err := set.auth.Authenticate(c.credentials())
+	if err == nil && login.Account != was.Account {
+		err = errMoved
+	}
+	if err != nil {
+		c.authFailed(err)
+		return
+	}
+	c.stopAuthTimer()
+	c.admitLogin(login)
+	c.checkSubscriptions(login)
+}
+
+// reloadStranger is reload for a client that has not sent a CONNECT.
+func (c *client) reloadStranger(set *settings) {
+	if !set.auth.Required() {
+		c.awaiting = false
+		c.established.Store(true)
+		c.stopAuthTimer()
+		return
+	}
+	if !c.awaiting && set.auth.Anonymous(auth.TypeStandard) == nil {
+		c.authFailed(auth.ErrCredentials)
+	}
+}
+
+// checkSubscriptions ends the subscriptions that login does not permit.
+func (c *client) checkSubscriptions(login *auth.Login) {
+	if login.Permissions == nil || c.bus == nil {
+		return
+	}
+	for _, sub := range c.bus.Subscriptions() {
+		if login.Permissions.MaySubscribe(sub.Filter, sub.Queue) {
+			c.guardDelivery(sub.Filter, sub.Queue)
+			continue
+		}
+		sid := string(sub.SID)
+		c.bus.Unsubscribe(sid, 0)
+		c.replySub = nil
+		queue := ""
+		if sub.Queue != "" {
+			queue = fmt.Sprintf(" using queue %q", sub.Queue)
+		}
+		c.sendErr(fmt.Sprintf("Permissions Violation for Subscription to %q%s (sid %q)", sub.Filter, queue, sid))
+		c.notice("Removed sub {subject} (sid {sid}) - not authorized", quoted("subject", sub.Filter), quoted("sid", sid))
+	}
+}
