@@ -157,7 +157,7 @@ func TestLameDuck(t *testing.T) {
 			t.Fatalf("not %s", what)
 		}
 	}
-	if d := time.Since(begin); d < 200*time.Millisecond {
+	if d := time.Since(begin); d < 150*time.Millisecond {
 		t.Fatalf("over after %v", d)
 	}
 	if r := lastReason(t, s, 2); r != ReasonShutdown {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/noetl/ehdb-gateway/gateway/wire"
 	"github.com/noetl/ehdb-gateway/subjects"
 )
@@ -14,7 +12,7 @@ import (
 func (c *client) publish(cmd *wire.Command) {
 	c.msgs++
 	c.bytes += int64(len(cmd.Payload))
-	if c.options.Pedantic && !server.IsValidLiteralSubject(string(cmd.Subject)) {
+	if c.options.Pedantic && !subjects.ValidLiteral(cmd.Subject) {
 		c.flush()
 		c.sendErr(errPublishSubject)
 	}
