@@ -25,17 +25,22 @@ func serveStreamInfo(r *request, out *publisher) {
 		r.fail(out, apiErr)
 		return
 	}
-	st := e.state(req.DeletedDetails, req.SubjectsFilter)
-	if len(st.Subjects) > 0 {
-		resp.ApiPaged = paged(len(st.Subjects), req.Offset, jsapi.SubjectsLimit)
-		resp.Offset = max(req.Offset, 0)
-		st.Subjects = subjectsPage(st.Subjects, resp.Offset)
-	}
-	info := e.info(st)
-	info.Config.Metadata = withServer(info.Config.Metadata)
-	info.Cluster = r.svc.clusterInfo()
-	resp.StreamInfo = info
-	r.done(out)
+	// What a publish pushed out becomes durable a moment after its PubAck: an INFO that follows it is to show neither.
+	e.log.Sync(func(error) {
+		r.later(func(out *publisher) {
+			st := e.state(req.DeletedDetails, req.SubjectsFilter)
+			if len(st.Subjects) > 0 {
+				resp.ApiPaged = paged(len(st.Subjects), req.Offset, jsapi.SubjectsLimit)
+				resp.Offset = max(req.Offset, 0)
+				st.Subjects = subjectsPage(st.Subjects, resp.Offset)
+			}
+			info := e.info(st)
+			info.Config.Metadata = withServer(info.Config.Metadata)
+			info.Cluster = r.svc.clusterInfo()
+			resp.StreamInfo = info
+			r.done(out)
+		})()
+	})
 }
 
 // subjectsPage returns the counts of one page of subjects, in their order.

@@ -130,6 +130,6 @@ func (a *account) updateStream(e *streamEntry, cfg *server.StreamConfig, done st
 		return nil
 	}
 	a.adviseStream(e.name, server.ModifyEvent)
-	applied(nil)
+	e.log.Sync(applied) // what lower limits removed is to be seen
 	return nil
 }
