@@ -52,7 +52,7 @@ func (r *request) consumerMade(out *publisher, resp *jsapi.ConsumerCreateRespons
 		r.fail(out, server.NewJSConsumerCreateError(errConsumerStore))
 		return
 	}
-	info := c.info()
+	info := c.initialInfo()
 	info.Config.Metadata = withServer(info.Config.Metadata)
 	resp.ConsumerInfo = info
 	r.done(out)

@@ -1,6 +1,7 @@
 package jetstreamapi
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -147,10 +148,13 @@ func (c *catalog) put(r catalogRecord, done storage.Done) error {
 // checkpointIfDue rewrites the catalog once most of its log is history. If that fails now, it is due again at the next
 // change. mu is held.
 func (c *catalog) checkpointIfDue() {
-	n, _ := c.log.Changes()
-	if n < minCheckpointChanges || n < 2*c.size {
-		return
+	if n, _ := c.log.Changes(); n >= minCheckpointChanges && n >= 2*c.size {
+		_ = c.checkpoint(nil)
 	}
+}
+
+// checkpoint rewrites the catalog; done may be nil. mu is held.
+func (c *catalog) checkpoint(done storage.Done) error {
 	cp := catalogCheckpoint{Version: catalogVersion}
 	for _, s := range c.live {
 		if s.record != nil {
@@ -160,8 +164,27 @@ func (c *catalog) checkpointIfDue() {
 			cp.Consumers = append(cp.Consumers, encoded)
 		}
 	}
-	if b, err := json.Marshal(&cp); err == nil {
-		_ = c.log.Checkpoint(b, nil)
+	b, err := json.Marshal(&cp)
+	if err != nil {
+		return err
+	}
+	return c.log.Checkpoint(b, done)
+}
+
+// probe writes the catalog anew and returns once it is durable, or cannot be.
+func (c *catalog) probe(ctx context.Context) error {
+	durable := make(chan error, 1)
+	c.mu.Lock()
+	err := c.checkpoint(func(err error) { durable <- err })
+	c.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("catalog: %w", err)
+	}
+	select {
+	case err := <-durable:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -74,6 +74,7 @@ func (c *consumerEntry) start(state *storage.StateLog) error {
 	self.Store(o)
 	c.consumer = o
 	c.detach = e.stream.Attach(o, o.Wake)
+	o.Wake(e.stream.Log().Visible()) // what became visible before Attach woke nobody
 	if err := c.open(); err != nil {
 		c.stop(statusShutdown, jsapi.StatusShutdown)
 		return fmt.Errorf("consumer %s of stream %s: %w", c.name, e.name, err)
@@ -191,8 +192,13 @@ func (c *consumerEntry) inactive() {
 }
 
 // info returns the consumer as the API shows it, without the server's version metadata.
-func (c *consumerEntry) info() *server.ConsumerInfo {
-	info := *c.consumer.Info()
+func (c *consumerEntry) info() *server.ConsumerInfo { return c.shown(c.consumer.Info()) }
+
+// initialInfo is the answer to a create request: as it was before the first delivery.
+func (c *consumerEntry) initialInfo() *server.ConsumerInfo { return c.shown(c.consumer.InitialInfo()) }
+
+func (c *consumerEntry) shown(i *server.ConsumerInfo) *server.ConsumerInfo {
+	info := *i
 	cfg := *c.config()
 	info.Config = &cfg
 	info.TimeStamp = time.Now().UTC()

@@ -52,8 +52,9 @@ func (s *Service) setFilesError(err error) {
 	s.files.mu.Unlock()
 }
 
-// openFiles opens the data directory and starts everything in it.
-func (s *Service) openFiles(ctx context.Context) error {
+// openFiles opens the data directory and starts everything in it. With probe it writes first: a disk that failed may
+// still be readable, and is not served from before it takes writes again.
+func (s *Service) openFiles(ctx context.Context, probe bool) error {
 	o := s.opts.Storage
 	given := o.Events
 	o.Events.Stopped = func(err error) {
@@ -82,6 +83,9 @@ func (s *Service) openFiles(ctx context.Context) error {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	c, err := openCatalog(st.Catalog())
+	if err == nil && probe {
+		err = c.probe(ctx)
+	}
 	if err != nil {
 		return errors.Join(err, st.Close())
 	}
@@ -153,12 +157,9 @@ func (s *Service) reopenFiles(cause error) {
 	if err := s.closeFiles(); err != nil {
 		s.log.Warn("closing the failed data directory", "error", err)
 	}
-	select { // its own close may have reported the same failure once more
-	case <-s.files.failed:
-	default:
-	}
+	s.forgetFailure()
 	for delay := s.opts.ReopenDelay; ; delay = min(2*delay, maxReopenDelay) {
-		err := s.openFiles(s.stopping)
+		err := s.openFiles(s.stopping, true)
 		if err == nil {
 			s.files.mu.Lock()
 			s.files.reopens++
@@ -167,12 +168,21 @@ func (s *Service) reopenFiles(cause error) {
 			return
 		}
 		s.setFilesError(err)
+		s.forgetFailure()
 		s.log.Error("the data directory could not be opened; trying again", "error", err, "after", delay)
 		select {
 		case <-s.stopping.Done():
 			return
 		case <-time.After(delay):
 		}
+	}
+}
+
+// forgetFailure takes back a report of a store that is closed since: closing it may report its failure once more.
+func (s *Service) forgetFailure() {
+	select {
+	case <-s.files.failed:
+	default:
 	}
 }
 

@@ -91,7 +91,7 @@ func (p *party) listen(filter string) <-chan answer {
 
 // ask sends a request and returns where its answers arrive; nil: nobody took it.
 func (p *party) ask(subject, header, body string) <-chan answer {
-	inbox := fmt.Sprintf("_INBOX.t.%d", p.n)
+	inbox := fmt.Sprintf("_INBOX.%p.%d", p, p.n)
 	ch := p.listen(inbox)
 	m := bus.Msg{Subject: []byte(subject), Reply: []byte(inbox), Header: []byte(header), Data: []byte(body)}
 	interest := p.session.Publish(&m)

@@ -62,7 +62,7 @@ func (s *Service) Start(ctx context.Context) error {
 	}
 	s.mem = mem
 	s.sched = consumer.NewScheduler(s.opts.Bus, 0)
-	if err := s.openFiles(ctx); err != nil {
+	if err := s.openFiles(ctx, false); err != nil {
 		s.stop()
 		s.sched.Close()
 		return errors.Join(err, mem.Close())
