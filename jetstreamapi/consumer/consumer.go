@@ -54,8 +54,9 @@ type Consumer struct {
 	world   *logWorld
 	idle    outbox // what is asked for between two steps
 	timer   alarm
-	watch   func() // ends the watch on the deliver subject; may be nil
-	clamped bool   // the recovered state was ahead of the log
+	watch   func()               // ends the watch on the deliver subject; may be nil
+	clamped bool                 // the recovered state was ahead of the log
+	initial *server.ConsumerInfo // as it was made; nil once it was asked for
 
 	store   persister
 	pausing pauser
@@ -80,6 +81,7 @@ func New(o Options) (*Consumer, error) {
 	now := time.Now().UnixNano()
 	c.mu.Lock()
 	c.rewatch(now)
+	c.initial = c.info(time.Now())
 	c.mu.Unlock()
 	c.run.schedule()
 	return c, nil

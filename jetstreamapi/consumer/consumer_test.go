@@ -200,3 +200,19 @@ func TestPullAndAck(t *testing.T) {
 		t.Errorf("a message that came later: %s", show([]bustest.Received{g}))
 	}
 }
+
+func TestInitialInfoIsFromBeforeTheFirstDelivery(t *testing.T) {
+	r := newRig(t, 2)
+	r.subscribe("deliver")
+	for range 3 {
+		r.put("a.b", "x")
+	}
+	c := r.consumer("C", server.ConsumerConfig{Durable: "C", DeliverSubject: "deliver", AckPolicy: server.AckExplicit})
+	r.wait(3)
+	if i := c.InitialInfo(); i.NumPending != 3 || i.Delivered.Consumer != 0 || !i.PushBound {
+		t.Errorf("initial info %+v", i)
+	}
+	if i := c.InitialInfo(); i.NumPending != 0 || i.Delivered.Consumer != 3 {
+		t.Errorf("info afterwards %+v", i)
+	}
+}

@@ -19,6 +19,25 @@ func (c *Consumer) Info() *server.ConsumerInfo {
 	if !c.idle.empty() {
 		c.run.schedule()
 	}
+	return c.info(now)
+}
+
+// InitialInfo returns the consumer as it was before its first delivery, when it is asked for the first time, and what
+// Info returns later. It is the answer to a create request: clients take its number of pending messages for what they
+// will get, so it must not have shrunk because deliveries were quicker than the answer.
+func (c *Consumer) InitialInfo() *server.ConsumerInfo {
+	c.mu.Lock()
+	i := c.initial
+	c.initial = nil
+	c.mu.Unlock()
+	if i == nil {
+		return c.Info()
+	}
+	return i
+}
+
+// info is Info without the housekeeping. c.mu is held.
+func (c *Consumer) info(now time.Time) *server.ConsumerInfo {
 	i := c.m.info(now)
 	i.Stream, i.Name, i.Created = c.o.Stream.Name(), c.o.Name, c.o.Created
 	return i
