@@ -134,12 +134,13 @@ func (c *client) greet() bool {
 	c.established.Store(!set.auth.Required())
 	c.enqueue(string(c.infoLine(info)))
 	if reason := s.admit(c); reason != "" {
+		text := ""
 		if reason == ReasonMaxConnections {
 			s.connectionsRefused.Add(1)
 			c.fault("maximum connections exceeded")
-			c.sendErr(errMaxConnections)
+			text = errMaxConnections
 		}
-		c.close(reason)
+		c.expel(text, reason)
 		c.writeLoop()
 		return false
 	}
@@ -185,11 +186,18 @@ func (c *client) sendErr(text string) {
 
 // close ends the connection for reason, unless it has ended. What is queued is still sent, as far as that makes sense.
 // It does not wait for that. Any goroutine may call it, holding no lock of the client.
-func (c *client) close(reason CloseReason) {
+func (c *client) close(reason CloseReason) { c.expel("", reason) }
+
+// expel is close with an -ERR as the last word, unless text is empty. The two are one step: a client that reacts to the
+// -ERR at once cannot make the reason another one.
+func (c *client) expel(text string, reason CloseReason) {
 	c.out.mu.Lock()
 	if c.out.reason != "" {
 		c.out.mu.Unlock()
 		return
+	}
+	if text != "" {
+		c.out.append(string(wire.AppendErr(nil, text)))
 	}
 	c.out.reason = reason
 	c.closing.Store(true)
@@ -232,13 +240,11 @@ func (c *client) currentSession() bus.Session {
 }
 
 func (c *client) authTimedOut() {
-	c.sendErr(errAuthTimeout)
 	c.debug("Authentication Timeout")
-	c.close(ReasonAuthTimeout)
+	c.expel(errAuthTimeout, ReasonAuthTimeout)
 }
 
 func (c *client) loginExpired() {
-	c.sendErr(errAuthExpired)
 	c.debug("User Authentication Expired")
-	c.close(ReasonAuthExpired)
+	c.expel(errAuthExpired, ReasonAuthExpired)
 }

@@ -112,12 +112,11 @@ func (c *client) authFailed(err error) {
 		c.fault("authentication error: {error}", slog.Any("error", err))
 	}
 	c.flush()
-	c.sendErr(errAuthorization)
 	reason := ReasonAuthFailure
 	if errors.Is(err, auth.ErrProxyRequired) {
 		reason = ReasonProxyRequired
 	}
-	c.close(reason)
+	c.expel(errAuthorization, reason)
 }
 
 // admitLogin makes login the client's identity.
@@ -148,12 +147,10 @@ func (c *client) agree() bool {
 	c.parser.SetLimits(limits)
 	switch {
 	case o.Protocol < wire.ProtoZero || o.Protocol > wire.ProtoInfo:
-		c.sendErr(errClientProtocol)
-		c.close(ReasonBadProtocolVersion)
+		c.expel(errClientProtocol, ReasonBadProtocolVersion)
 		return false
 	case o.NoResponders && !headers:
-		c.sendErr(errNoRespondersNeedHdrs)
-		c.close(ReasonNoRespondersNoHdrs)
+		c.expel(errNoRespondersNeedHdrs, ReasonNoRespondersNoHdrs)
 		return false
 	}
 	if !c.openSession() {

@@ -81,8 +81,7 @@ func (c *client) pingDue() {
 	switch {
 	case stale:
 		c.debug("Stale Client Connection - Closing")
-		c.sendErr(errStale)
-		c.close(ReasonStale)
+		c.expel(errStale, ReasonStale)
 	case send:
 		c.enqueue(wire.Ping)
 	}

@@ -186,16 +186,13 @@ func (c *client) parseFailed(err error) {
 	switch {
 	case errors.As(err, &payload):
 		c.fault("{error}", slog.Any("error", err))
-		c.sendErr(errMaxPayload)
-		c.close(ReasonMaxPayload)
+		c.expel(errMaxPayload, ReasonMaxPayload)
 	case errors.Is(err, wire.ErrMaxControlLine):
 		c.fault("{error}", slog.Any("error", err))
-		c.sendErr(errMaxControlLine)
-		c.close(ReasonMaxControlLine)
+		c.expel(errMaxControlLine, ReasonMaxControlLine)
 	case errors.Is(err, wire.ErrUnknownOp):
 		c.fault("Client parser ERROR: {error}", slog.Any("error", err))
-		c.sendErr(errUnknownOp)
-		c.close(ReasonProtocolViolation)
+		c.expel(errUnknownOp, ReasonProtocolViolation)
 	default:
 		c.fault("Client parser ERROR: {error}", slog.Any("error", err))
 		c.close(ReasonProtocolViolation)

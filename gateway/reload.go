@@ -34,8 +34,7 @@ func (s *Server) SetOptions(o *server.Options) error {
 	if over := len(clients) - max(set.MaxConn, 0); over > 0 {
 		for _, c := range clients[:over] {
 			c.fault("maximum connections exceeded")
-			c.sendErr(errMaxConnections)
-			c.close(ReasonMaxConnections)
+			c.expel(errMaxConnections, ReasonMaxConnections)
 		}
 		s.log.Info("Closed {count} connections to fall within max_connections", slog.Int("count", over))
 		clients = clients[over:]
@@ -127,6 +126,7 @@ func (c *client) checkSubscriptions(login *auth.Login) {
 			queue = fmt.Sprintf(" using queue %q", sub.Queue)
 		}
 		c.sendErr(fmt.Sprintf("Permissions Violation for Subscription to %q%s (sid %q)", sub.Filter, queue, sid))
-		c.notice("Removed sub {subject} (sid {sid}) - not authorized", quoted("subject", sub.Filter), quoted("sid", sid))
+		c.notice("Removed sub {subject} (sid {sid}) - not authorized",
+			quoted("subject", sub.Filter), quoted("sid", sid))
 	}
 }

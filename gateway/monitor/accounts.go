@@ -56,7 +56,7 @@ func (s *Server) Subsz(o *server.SubszOptions) (*server.Subsz, error) {
 		return z, nil
 	}
 	subs := []server.SubDetail{}
-	for _, c := range s.o.Core.Connections(false, true) {
+	for _, c := range s.o.Core.Connections(Wanted{Subs: true}) {
 		if o.Account != "" && c.Account != o.Account {
 			continue
 		}
@@ -74,7 +74,7 @@ func (s *Server) Subsz(o *server.SubszOptions) (*server.Subsz, error) {
 
 func (s *Server) accountz(w http.ResponseWriter, r *http.Request) {
 	z := &server.Accountz{
-		ID: s.o.Core.Info().ID, Now: time.Now().UTC(), SystemAccount: systemAccount(s.o.Server),
+		ID: s.o.Core.Info().ID, Now: time.Now().UTC(), SystemAccount: systemAccount(s.options.Load()),
 	}
 	name := r.URL.Query().Get("acc")
 	if name == "" {
@@ -88,7 +88,7 @@ func (s *Server) accountz(w http.ResponseWriter, r *http.Request) {
 	list := s.accounts()
 	i := slices.IndexFunc(list, func(a Account) bool { return a.Name == name })
 	if i < 0 {
-		s.badRequest(w, fmt.Errorf("Account %s does not exist", name)) //nolint:staticcheck // nats-server's text
+		s.badRequest(w, fmt.Errorf("Account %s does not exist", name))
 		return
 	}
 	a := list[i]
@@ -115,7 +115,6 @@ func (s *Server) accstatz(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	z := &server.AccountStatz{ID: s.o.Core.Info().ID, Now: time.Now().UTC(), Accounts: []*server.AccountStat{}}
-	none := func() *server.MsgBytes { return &server.MsgBytes{} }
 	for _, a := range s.accounts() {
 		if !unused && a.Connections == 0 {
 			continue
@@ -123,13 +122,17 @@ func (s *Server) accstatz(w http.ResponseWriter, r *http.Request) {
 		z.Accounts = append(z.Accounts, &server.AccountStat{
 			Account: a.Name, Name: a.Name, Conns: a.Connections, TotalConns: a.TotalConnections,
 			NumSubs: a.Subscriptions, SlowConsumers: a.SlowConsumers,
-			Sent: server.DataStats{
-				MsgBytes: server.MsgBytes{Msgs: a.OutMsgs, Bytes: a.OutBytes}, Gateways: none(), Routes: none(), Leafs: none(),
-			},
-			Received: server.DataStats{
-				MsgBytes: server.MsgBytes{Msgs: a.InMsgs, Bytes: a.InBytes}, Gateways: none(), Routes: none(), Leafs: none(),
-			},
+			Sent:     clientData(a.OutMsgs, a.OutBytes),
+			Received: clientData(a.InMsgs, a.InBytes),
 		})
 	}
 	s.answer(w, z)
+}
+
+// clientData is traffic with clients alone.
+func clientData(msgs, bytes int64) server.DataStats {
+	return server.DataStats{
+		MsgBytes: server.MsgBytes{Msgs: msgs, Bytes: bytes},
+		Gateways: &server.MsgBytes{}, Routes: &server.MsgBytes{}, Leafs: &server.MsgBytes{},
+	}
 }

@@ -52,10 +52,10 @@ func (s *Server) Connz(o *server.ConnzOptions) (*server.Connz, error) {
 	withSubs := o.Subscriptions || o.SubscriptionsDetail || o.FilterSubject != ""
 	var all []Connection
 	if o.State != server.ConnClosed {
-		all = append(all, s.o.Core.Connections(false, withSubs)...)
+		all = append(all, s.o.Core.Connections(Wanted{Subs: withSubs})...)
 	}
 	if o.State != server.ConnOpen {
-		all = append(all, s.o.Core.Connections(true, withSubs)...)
+		all = append(all, s.o.Core.Connections(Wanted{Closed: true, Subs: withSubs})...)
 	}
 	inAccount := slices.DeleteFunc(all, func(c Connection) bool { return o.Account != "" && c.Account != o.Account })
 	c.Total = len(inAccount)
@@ -105,7 +105,9 @@ func connzDefaults(o *server.ConnzOptions) (*server.ConnzOptions, error) {
 
 // selected reports whether o asks for c.
 func selected(c *Connection, o *server.ConnzOptions) bool {
-	if o.CID > 0 && c.Cid != o.CID || o.User != "" && c.User != o.User || o.MQTTClient != "" && c.MQTTClient != o.MQTTClient {
+	switch {
+	case o.CID > 0 && c.Cid != o.CID, o.User != "" && c.User != o.User,
+		o.MQTTClient != "" && c.MQTTClient != o.MQTTClient:
 		return false
 	}
 	return o.FilterSubject == "" || slices.ContainsFunc(c.Subs, func(d server.SubDetail) bool {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -24,8 +25,8 @@ type Core interface {
 	Ready() error
 	// Counters returns the totals.
 	Counters() Counters
-	// Connections returns the open connections, or those closed lately. Subs are filled in when subs is set.
-	Connections(closed, subs bool) []Connection
+	// Connections returns the open connections, or those closed lately.
+	Connections(Wanted) []Connection
 	// Accounts returns every account by name.
 	Accounts() []Account
 }
@@ -58,6 +59,12 @@ type Counters struct {
 	SlowPending, SlowDeadline uint64 // clients closed as slow consumers, by reason
 	Stale                     uint64 // clients closed as stale
 	Stalls                    uint64 // pauses of clients whose messages could not be taken fast enough
+}
+
+// Wanted says which connections to list, and how.
+type Wanted struct {
+	Closed bool // those that ended
+	Subs   bool // with their subscriptions
 }
 
 // Connection is one connection.
@@ -97,6 +104,8 @@ type Options struct {
 type Server struct {
 	o       Options
 	started time.Time
+	options atomic.Pointer[server.Options] // in force; o.Server is what was started with
+	loaded  atomic.Int64                   // when they came into force, in Unix nanoseconds
 
 	mu       sync.Mutex // guards requests
 	requests map[string]uint64
@@ -108,7 +117,15 @@ type Server struct {
 
 // New makes a Server that does not listen yet.
 func New(o Options) *Server {
-	return &Server{o: o, started: time.Now(), requests: map[string]uint64{}}
+	s := &Server{o: o, started: time.Now(), requests: map[string]uint64{}}
+	s.SetOptions(o.Server)
+	return s
+}
+
+// SetOptions shows other options from now on, as after a reload. Where to listen does not change.
+func (s *Server) SetOptions(o *server.Options) {
+	s.options.Store(o)
+	s.loaded.Store(time.Now().UnixNano())
 }
 
 // Start listens. Without a port in the options there is nothing to do.

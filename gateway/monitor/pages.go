@@ -46,8 +46,7 @@ func (s *Server) jsz(w http.ResponseWriter, r *http.Request) {
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	q := queryOf(r)
 	o := &server.HealthzOptions{
-		JSEnabled:     q.boolean("js-enabled"),
-		JSEnabledOnly: q.boolean("js-enabled-only"),
+		JSEnabledOnly: q.boolean("js-enabled-only") || q.boolean("js-enabled"), // the latter is its older name
 		JSServerOnly:  q.boolean("js-server-only"),
 		JSMetaOnly:    q.boolean("js-meta-only"),
 		Account:       q.text("account"),

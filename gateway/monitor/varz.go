@@ -34,7 +34,7 @@ func (s *Server) Varz() *server.Varz {
 
 // configured is what the options say.
 func (s *Server) configured() *server.Varz {
-	o := s.o.Server
+	o := s.options.Load()
 	return &server.Varz{
 		Proto: protocol, Version: server.VERSION,
 		MaxConn: o.MaxConn, MaxSubs: o.MaxSubs, PingInterval: o.PingInterval, MaxPingsOut: o.MaxPingsOut,
@@ -51,7 +51,7 @@ func (s *Server) configured() *server.Varz {
 		LeafNode: server.LeafNodeOptsVarz{
 			WriteDeadline: o.Cluster.WriteDeadline, WriteTimeout: o.Cluster.WriteTimeout.String(),
 		},
-		ConfigLoadTime: s.started.UTC(), ConfigDigest: o.ConfigDigest(),
+		ConfigLoadTime: time.Unix(0, s.loaded.Load()).UTC(), ConfigDigest: o.ConfigDigest(),
 		Tags: o.Tags, Metadata: o.Metadata, FeatureFlags: featureFlags(),
 		SystemAccount:        systemAccount(o),
 		StaleConnectionStats: &server.StaleConnectionStats{}, SlowConsumersStats: &server.SlowConsumersStats{},
