@@ -2,24 +2,21 @@ package main
 
 import (
 	"errors"
-	"net"
 	"slices"
-	"strconv"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/gateway"
 	"github.com/noetl/ehdb-gateway/gateway/monitor"
 	"github.com/noetl/ehdb-gateway/internal/bus"
-	"github.com/noetl/ehdb-gateway/internal/config"
 	"github.com/noetl/ehdb-gateway/internal/metrics"
 )
 
 // core shows the client side to the monitor and to metrics.
 type core struct {
-	cfg    *config.Config
-	gw     *gateway.Server
-	router *bus.Router
+	gw      *gateway.Server
+	router  *bus.Router
+	streams func() []string // the accounts with JetStream
 }
 
 var errNotListening = errors.New("nats-server: not ready for connections yet")
@@ -37,7 +34,7 @@ func (c core) Info() monitor.Info {
 	s := c.gw.Stats()
 	port := s.Port
 	if port == 0 { // not listening yet
-		port = c.cfg.Server.Port
+		port = c.gw.ServerOptions().Port
 	}
 	return monitor.Info{
 		ID: s.ServerID, Name: s.ServerName, GitCommit: s.GitCommit, Host: s.Host, Port: port,
@@ -71,26 +68,27 @@ func (c core) gatewayMetrics() metrics.Gateway {
 }
 
 // Connections implements monitor.Core.
-func (c core) Connections(closed, subs bool) []monitor.Connection {
+func (c core) Connections(want monitor.Wanted) []monitor.Connection {
 	list := c.gw.Connections()
-	if closed {
+	if want.Closed {
 		list = c.gw.ClosedConnections()
 	}
 	out := make([]monitor.Connection, 0, len(list))
 	for _, ci := range list {
-		if subs && !closed {
+		if want.Subs && !want.Closed {
 			full, connected := c.gw.ConnectionSubs(ci.CID)
 			if !connected {
 				continue
 			}
 			ci = full
 		}
-		out = append(out, connection(&ci, subs))
+		out = append(out, connection(&ci))
 	}
 	return out
 }
 
-func connection(ci *gateway.ConnInfo, subs bool) monitor.Connection {
+// connection is ci as the monitor takes it.
+func connection(ci *gateway.ConnInfo) monitor.Connection {
 	out := monitor.Connection{User: ci.User, Account: ci.Account, ConnInfo: server.ConnInfo{
 		Cid: ci.CID, Kind: "Client", Type: "nats", IP: ci.IP, Port: ci.Port,
 		Start: ci.Start, LastActivity: ci.LastActivity, RTT: ci.RTT.String(), Pending: int(ci.PendingBytes),
@@ -100,9 +98,6 @@ func connection(ci *gateway.ConnInfo, subs bool) monitor.Connection {
 	}}
 	if !ci.Stop.IsZero() {
 		out.Stop = &ci.Stop
-	}
-	if !subs {
-		return out
 	}
 	for _, s := range ci.Subs {
 		out.Subs = append(out.Subs, server.SubDetail{
@@ -114,46 +109,16 @@ func connection(ci *gateway.ConnInfo, subs bool) monitor.Connection {
 
 // Accounts implements monitor.Core.
 func (c core) Accounts() []monitor.Account {
-	o := c.cfg.Server
-	byName := map[string]*monitor.Account{}
-	system := o.SystemAccount
-	if system == "" && !o.NoSystemAccount {
-		system = server.DEFAULT_SYSTEM_ACCOUNT
-	}
-	names := []string{server.DEFAULT_GLOBAL_ACCOUNT}
-	if system != "" {
-		names = append(names, system)
-	}
-	for _, a := range o.Accounts {
-		names = append(names, a.Name)
-	}
-	names = append(names, c.router.Accounts()...)
-	slices.Sort(names)
-	var out []monitor.Account
-	for _, name := range slices.Compact(names) {
-		_, js := c.cfg.JetStreamAccounts[name]
+	js := c.streams()
+	list := c.gw.Accounts()
+	out := make([]monitor.Account, 0, len(list))
+	for _, a := range list {
 		out = append(out, monitor.Account{
-			Name: name, System: name == system, JetStream: js, Complete: true,
-			Subscriptions: uint32(c.router.NumSubscriptions(name)), //nolint:gosec // in RAM, so there are fewer
+			Name: a.Name, System: a.System, JetStream: slices.Contains(js, a.Name),
+			Subscriptions: uint32(c.router.NumSubscriptions(a.Name)), //nolint:gosec // in RAM, so there are fewer
+			Connections:   a.Connections, TotalConnections: a.TotalConnections, SlowConsumers: a.SlowConsumers,
+			InMsgs: a.InMsgs, InBytes: a.InBytes, OutMsgs: a.OutMsgs, OutBytes: a.OutBytes,
 		})
 	}
-	for i := range out {
-		byName[out[i].Name] = &out[i]
-	}
-	for _, ci := range c.gw.Connections() {
-		if a := byName[ci.Account]; a != nil {
-			a.Connections++
-			a.TotalConnections++
-			a.InMsgs += ci.InMsgs
-			a.InBytes += ci.InBytes
-			a.OutMsgs += ci.OutMsgs
-			a.OutBytes += ci.OutBytes
-		}
-	}
 	return out
-}
-
-// clientAddr is the address listened on for clients as the options name it.
-func (c core) clientAddr() string {
-	return net.JoinHostPort(c.cfg.Server.Host, strconv.Itoa(c.gw.Stats().Port))
 }

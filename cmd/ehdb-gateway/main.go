@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return sendSignal(cfg.Signal)
 	case config.Run:
 	}
-	return serve(ctx, cfg)
+	return serve(ctx, args, cfg)
 }
 
 // sendSignal does what -sl says: name, or name=pid, or name=pid file.

@@ -259,7 +259,7 @@ func TestPortInUse(t *testing.T) {
 	p.stop()
 }
 
-func TestReopenAndReload(t *testing.T) {
+func TestReopen(t *testing.T) {
 	p := start(t)
 	moved := p.log + ".1"
 	if err := os.Rename(p.log, moved); err != nil {
@@ -267,12 +267,56 @@ func TestReopenAndReload(t *testing.T) {
 	}
 	p.signal(syscall.SIGUSR1)
 	p.awaitLog("File log re-opened")
-	p.signal(syscall.SIGHUP)
-	p.awaitLog("[ERR] Failed to reload server configuration: reload is not served by this build")
 	if _, errs, code := once(t, "-sl", "reopen="+p.pidFile()); code != 0 {
 		t.Errorf("-sl reopen: %q (%d)", errs, code)
 	}
 	p.await("second reopen", func() bool { return strings.Count(p.logged(), "File log re-opened") == 2 })
+	p.stop()
+}
+
+// A reload changes what it can, refuses what it cannot, and leaves everything as it was on an error.
+func TestReload(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.conf")
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("authorization { user: a, password: one }\nmax_payload: 1000\n")
+	p := start(t, "-c", file)
+	nc := p.connect(nats.UserInfo("a", "one"))
+	reload := func(text, want string) {
+		t.Helper()
+		put(text)
+		n := strings.Count(p.logged(), want)
+		p.signal(syscall.SIGHUP)
+		p.await(want, func() bool { return strings.Count(p.logged(), want) > n })
+	}
+	const failed = "[ERR] Failed to reload server configuration: "
+	reload("prot: 4222\n", failed+file+`:1:0: unknown field "prot"`)
+	reload("ehdb { shards: 3 }\n", failed+"config reload not supported for ehdb")
+	reload("http_base_path: /m\n", failed+"config reload not supported for http_base_path: old=, new=/m")
+	reload("tls { cert_file: x, key_file: y }\n", failed)
+	if !nc.IsConnected() || nc.MaxPayload() != 1000 {
+		t.Fatal("a reload that failed changed something")
+	}
+	reload("authorization { user: a, password: two }\nmax_payload: 2000\ndebug: true\n", "[INF] Reloaded server configuration (sha256:")
+	if _, err := nats.Connect(p.ports.Nats[0], nats.UserInfo("a", "one")); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("the old password: %v", err)
+	}
+	if nc := p.connect(nats.UserInfo("a", "two")); nc.MaxPayload() != 2000 {
+		t.Errorf("max_payload is %d", nc.MaxPayload())
+	}
+	if _, _, body := get(t, p.http()+"/varz"); !strings.Contains(body, `"max_payload": 2000`) {
+		t.Error("varz shows the old options")
+	}
+	p.awaitLog("[DBG] ")
+	p.stop()
+
+	p = start(t)
+	p.signal(syscall.SIGHUP)
+	p.awaitLog(failed + "can only reload config when a file is provided")
 	p.stop()
 }
 

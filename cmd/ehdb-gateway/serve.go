@@ -28,6 +28,7 @@ import (
 
 // app is a running server: its parts, in the order in which they start.
 type app struct {
+	args    []string // the command line, which a reload reads again
 	cfg     *config.Config
 	log     *logging.Logger
 	router  *bus.Router
@@ -41,12 +42,12 @@ type app struct {
 }
 
 // serve runs the server until a signal or the end of ctx stops it.
-func serve(ctx context.Context, cfg *config.Config) error {
+func serve(ctx context.Context, args []string, cfg *config.Config) error {
 	log, err := newLogger(cfg)
 	if err != nil {
 		return err
 	}
-	a := &app{cfg: cfg, log: log, router: bus.NewRouter(), metrics: metrics.New()}
+	a := &app{args: args, cfg: cfg, log: log, router: bus.NewRouter(), metrics: metrics.New()}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -74,8 +75,9 @@ func serve(ctx context.Context, cfg *config.Config) error {
 func newLogger(cfg *config.Config) (*logging.Logger, error) {
 	o := cfg.Server
 	return logging.New(logging.Options{
-		File: o.LogFile, SizeLimit: o.LogSizeLimit, MaxFiles: o.LogMaxFiles, Time: o.Logtime, UTC: o.LogtimeUTC,
-		Debug: o.Debug, Trace: o.Trace, JSON: cfg.EHDB.LogFormat == "json", Syslog: o.Syslog, RemoteSyslog: o.RemoteSyslog,
+		File: o.LogFile, SizeLimit: o.LogSizeLimit, MaxFiles: o.LogMaxFiles,
+		Syslog: o.Syslog, RemoteSyslog: o.RemoteSyslog,
+		Time: o.Logtime, UTC: o.LogtimeUTC, Debug: o.Debug, Trace: o.Trace, JSON: cfg.EHDB.LogFormat == "json",
 	})
 }
 
@@ -88,7 +90,7 @@ func (a *app) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.gw, a.core = gw, core{cfg: a.cfg, gw: gw, router: a.router}
+	a.gw, a.core = gw, core{gw: gw, router: a.router, streams: a.jetStreamAccounts}
 	a.banner()
 	if o.JetStream {
 		a.streams = newStreams(a)
@@ -115,6 +117,14 @@ func (a *app) start(ctx context.Context) error {
 	}
 	// Not before the data directory is locked: a second process must not put its id in the place of the first one's.
 	return writePid(o.PidFile)
+}
+
+// jetStreamAccounts returns the names of the accounts with JetStream.
+func (a *app) jetStreamAccounts() []string {
+	if a.streams == nil {
+		return nil
+	}
+	return a.streams.svc.Accounts()
 }
 
 // banner says what is starting.

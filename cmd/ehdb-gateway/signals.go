@@ -10,9 +10,6 @@ import (
 	"github.com/noetl/ehdb-gateway/internal/logging"
 )
 
-// errNoReload is why a reload does nothing.
-var errNoReload = errors.New("reload is not served by this build, restart to apply a changed file")
-
 // wait acts on signals and returns when the server is to stop.
 func (a *app) wait(ctx context.Context, signals <-chan os.Signal) {
 	var drained chan struct{} // closed at the end of lame duck mode; nil: not in it
@@ -43,10 +40,18 @@ func (a *app) wait(ctx context.Context, signals <-chan os.Signal) {
 					}(drained)
 				}
 			case syscall.SIGHUP:
-				a.log.Error("Failed to reload server configuration: {error}", slog.Any("error", errNoReload))
+				a.reloadAndLog()
 			}
 		}
 	}
+}
+
+func (a *app) reloadAndLog() {
+	if err := a.reload(); err != nil {
+		a.log.Error("Failed to reload server configuration: {error}", slog.Any("error", err))
+		return
+	}
+	a.log.Info("Reloaded server configuration ({digest})", slog.String("digest", a.cfg.Server.ConfigDigest()))
 }
 
 func (a *app) reopenLog() {

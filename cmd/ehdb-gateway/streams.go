@@ -86,7 +86,8 @@ func (s *streams) events(m *metrics.Metrics) storage.Events {
 		},
 		Resumed: func() { s.log.Info("There is space again: publishes are taken") },
 		Stopped: func(err error) {
-			s.log.Error("The data directory failed: nothing is acknowledged until it is open again", slog.Any("error", err))
+			s.log.Error("The data directory failed: nothing is acknowledged until it is open again",
+				slog.Any("error", err))
 		},
 		Recovered: func(logs int, records uint64, seconds float64) {
 			s.log.Info("Recovered {records} records of {logs} logs in {seconds} s", slog.Uint64("records", records),
@@ -153,8 +154,9 @@ func (s *streams) Healthz(o *server.HealthzOptions) *server.HealthStatus {
 	var found []server.HealthzError
 	switch {
 	case !s.up():
-		found = []server.HealthzError{{Type: server.HealthzErrorJetStream, Error: server.NewJSNotEnabledError().Error()}}
-	case o.JSEnabledOnly || o.JSEnabled:
+		off := server.NewJSNotEnabledError().Error()
+		found = []server.HealthzError{{Type: server.HealthzErrorJetStream, Error: off}}
+	case o.JSEnabledOnly:
 	default:
 		found = s.svc.Health(o.Account, o.Stream, o.Consumer)
 	}
@@ -187,7 +189,8 @@ func notThere(e *server.HealthzError) string {
 	case e.Type == server.HealthzErrorStream && e.Error == server.NewJSStreamNotFoundError().Description:
 		return fmt.Sprintf("JetStream stream %q not found on account %q", e.Stream, e.Account)
 	case e.Type == server.HealthzErrorConsumer && e.Error == server.NewJSConsumerNotFoundError().Description:
-		return fmt.Sprintf("JetStream consumer %q not found for stream %q on account %q", e.Consumer, e.Stream, e.Account)
+		return fmt.Sprintf("JetStream consumer %q not found for stream %q on account %q",
+			e.Consumer, e.Stream, e.Account)
 	case e.Type == server.HealthzErrorAccount && e.Error == fmt.Sprintf("JetStream account %q not found", e.Account):
 		return e.Error
 	}

@@ -27,6 +27,7 @@ var allowed = map[string][]string{
 	"internal/bus/bustest":  {"internal/bus"},
 	"internal/config":       {"subjects"},
 	"internal/logging":      nil,
+	"internal/metrics":      {"storage"},
 	"jetstreamapi/jsapi":    {"subjects"},
 	"jetstreamapi/stream":   {"internal/bus", "subjects", "storage", "jetstreamapi/jsapi"},
 	"jetstreamapi/consumer": {"internal/bus", "subjects", "storage", "jetstreamapi/jsapi"},

@@ -26,7 +26,7 @@ func jetStreamAccounts(file *parsedFile, o *server.Options) (map[string]AccountL
 	}
 	out, others := map[string]AccountLimits{}, false
 	_, raw := unwrap(file.root["accounts"])
-	accounts, _ := raw.(map[string]any) //nolint:errcheck // nats-server's parser has taken it already; a list has no JetStream
+	accounts, _ := raw.(map[string]any) // the other form, a list of names, has no JetStream
 	for name, v := range accounts {
 		others = others || name != server.DEFAULT_GLOBAL_ACCOUNT && name != o.SystemAccount
 		limits, enabled := accountLimits(table(v)["jetstream"])

@@ -177,7 +177,7 @@ func TestIncludedFilesHaveTheirPlace(t *testing.T) {
 	dir := t.TempDir()
 	main := filepath.Join(dir, "main.conf")
 	for name, text := range map[string]string{
-		main:                            "port: 4333\ninclude 'own.conf'\n",
+		main:                           "port: 4333\ninclude 'own.conf'\n",
 		filepath.Join(dir, "own.conf"): "# ours\nehdb {\n  shard: 3\n}\n",
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -255,14 +255,14 @@ func TestEveryComplaintAtOnce(t *testing.T) {
 
 func TestBadFlags(t *testing.T) {
 	for want, args := range map[string][]string{
-		"flag provided but not defined: -nonsense": {"-nonsense"},
-		`unrecognized command: "serve"`:            {"serve"},
-		"must specify [-c, --config] option":       {"-t"},
-		"no such file":                             {"-c", "/does/not/exist.conf"},
-		"solicited routes require cluster":         {"--routes", "nats://x:6222"},
-		"TLS Server certificate must be present":   {"--tls"},
-		"--https_port: TLS is not served":          {"-ms", "8443"},
-		`bus mode "nats" (from the flag --bus)`:    {"--bus", "nats"},
+		"flag provided but not defined: -nonsense":  {"-nonsense"},
+		`unrecognized command: "serve"`:             {"serve"},
+		"must specify [-c, --config] option":        {"-t"},
+		"no such file":                              {"-c", "/does/not/exist.conf"},
+		"solicited routes require cluster":          {"--routes", "nats://x:6222"},
+		"TLS Server certificate must be present":    {"--tls"},
+		"--https_port: TLS is not served":           {"-ms", "8443"},
+		`bus mode "nats" (from the flag --bus)`:     {"--bus", "nats"},
 		`bus mode "x" (from the flag --bus) is not`: {"--bus", "x"},
 	} {
 		if _, err := Load(args, noEnv); err == nil || !strings.Contains(err.Error(), want) {
@@ -348,24 +348,32 @@ func TestJetStreamAccounts(t *testing.T) {
 }
 
 func TestDataDir(t *testing.T) {
-	dir := t.TempDir()
-	c, err := Load([]string{"-js", "-sd", dir, "--allow_tmp_store"}, noEnv)
-	if err != nil || c.DataDir != filepath.Join(dir, "ehdb") || len(c.Warnings) != 1 {
+	base := t.TempDir()
+	tmp, kept := filepath.Join(base, "tmp"), filepath.Join(base, "kept")
+	for _, d := range []string{tmp, kept} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("TMPDIR", tmp)
+	c, err := Load([]string{"-js", "-sd", kept}, noEnv)
+	if err != nil || c.DataDir != filepath.Join(kept, "ehdb") || len(c.Warnings) != 0 {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	c, err = Load([]string{"-js", "--allow_tmp_store"}, noEnv)
+	if err != nil || c.DataDir != filepath.Join(tmp, "nats", "ehdb") || len(c.Warnings) != 1 {
 		t.Errorf("got %+v, %v", c, err)
 	}
 	// What a link points to counts, not where it lies.
-	link := filepath.Join("testdata", "link")
-	if err := os.MkdirAll("testdata", 0o700); err != nil {
+	link := filepath.Join(kept, "link")
+	if err := os.Symlink(tmp, link); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.Remove(link) })
 	if _, err := Load([]string{"-js", "-sd", filepath.Join(link, "new")}, noEnv); err == nil {
 		t.Error("a link to the temporary directory passes")
 	}
-	if c, err := Load([]string{"-js", "-sd", "testdata/store"}, noEnv); err != nil || !filepath.IsAbs(c.DataDir) {
+	t.Chdir(kept)
+	if c, err := Load([]string{"-js", "-sd", "data"}, noEnv); err != nil || c.DataDir != filepath.Join(kept, "data", "ehdb") {
 		t.Errorf("got %+v, %v", c, err)
 	}
 }

@@ -27,16 +27,16 @@ func (c *Config) resolveDataDir() error {
 	}
 	if below(abs, os.TempDir()) {
 		if !c.EHDB.AllowTmpStore {
-			return fmt.Errorf("the store directory %s is below the system's temporary directory, where a clean-up may delete "+
-				"it: name another one with -sd DIR (store_dir), or allow it with ehdb { allow_tmp_store: true } or "+
-				"--allow_tmp_store", abs)
+			return fmt.Errorf("the store directory %s is below the system's temporary directory, where a clean-up may "+
+				"delete it: name another one with -sd DIR (store_dir), or allow it with "+
+				"ehdb { allow_tmp_store: true } or --allow_tmp_store", abs)
 		}
 		c.Warnings = append(c.Warnings, "Temporary storage directory used, data could be lost on system reboot")
 	}
 	if stream := foreignStream(abs); stream != "" {
-		return fmt.Errorf("store_dir %s holds a nats-server's own data (%s), which this server does not read and will not "+
-			"write beside. Ways over: `nats account backup` there and `nats account restore` here, or a cutover with the "+
-			"nats-server still running; then start with another store_dir", abs, stream)
+		return fmt.Errorf("store_dir %s holds a nats-server's own data (%s), which this server does not read and will "+
+			"not write beside. Ways over: `nats account backup` there and `nats account restore` here, or a cutover "+
+			"with the nats-server still running; then start with another store_dir", abs, stream)
 	}
 	c.Server.StoreDir, c.DataDir = abs, filepath.Join(abs, ownDir)
 	return nil
@@ -51,8 +51,8 @@ func below(dir, parent string) bool {
 
 // resolved follows the links of the part of path that exists.
 func resolved(path string) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		return target
 	}
 	if parent := filepath.Dir(path); parent != path {
 		return filepath.Join(resolved(parent), filepath.Base(path))

@@ -136,7 +136,9 @@ func (d *decoder) mapRule(f field) (r subjects.ShardRule) {
 				r.Shards = f.numbers(0, maxShards-1, `shard numbers such as "0,2" or "0-3", or all`)
 			}
 		},
-		"tokens": func(f field) { r.Tokens = f.numbers(1, maxTokens, `positions of tokens, from 1, such as 2 or "2,3"`) },
+		"tokens": func(f field) {
+			r.Tokens = f.numbers(1, maxTokens, `positions of tokens, from 1, such as 2 or "2,3"`)
+		},
 	})
 	return r
 }
@@ -157,8 +159,8 @@ type elem struct {
 
 func (e elem) Value() any { return e.val }
 
-// numbers takes one number, or several: as text ("0,2" or "0-3"), or as a list of such. (The file format has no lists of
-// bare numbers inside blocks of a list.)
+// numbers takes one number, or several: as text ("0,2" or "0-3"), or as a list of such. (The file format has no lists
+// of bare numbers inside blocks of a list.)
 func (f field) numbers(low, high int64, unit string) []int {
 	var out []int
 	for _, e := range f.list() {

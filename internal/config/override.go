@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// override lets the flags have the last word over what the file put into o, which are the options the flags are bound to.
+// override lets the flags have the last word over what the file put into o, the options that the flags are bound to.
 func (f *flags) override(o *server.Options) error {
 	if err := f.set.Parse(f.args); err != nil {
 		return err

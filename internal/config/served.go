@@ -96,12 +96,12 @@ func (w *walker) walk(path []string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, e := range v {
-			w.key(append(path[:len(path):len(path)], k), e)
+			w.key(append(slices.Clip(path), k), e)
 		}
 	case []any:
 		for _, e := range v {
 			_, e = unwrap(e)
-			w.walk(append(path[:len(path):len(path)], "*"), e)
+			w.walk(append(slices.Clip(path), "*"), e)
 		}
 	}
 }
@@ -117,7 +117,8 @@ func (w *walker) key(path []string, e any) {
 	pattern := strings.Join(steps, ".")
 	tk, val := unwrap(e)
 	if why, bad := insecure[pattern]; bad && !off(val) {
-		err := fmt.Errorf("%q: %s by this build, and to start without it would not be safe", strings.Join(path, "."), why)
+		err := fmt.Errorf("%q: %s by this build, and to start without it would not be safe",
+			strings.Join(path, "."), why)
 		if tk != nil {
 			err = fmt.Errorf("%s: %w", where(tk), err)
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nats-io/nats-server/v2/logger"
 )
@@ -41,15 +42,16 @@ func New(o Options) (*Logger, error) {
 	if err != nil {
 		return nil, err
 	}
-	level := slog.LevelInfo
-	switch {
-	case o.Trace:
-		level = LevelTrace
-	case o.Debug:
-		level = slog.LevelDebug
-	}
-	h := &handler{shared: &shared{out: out}, level: level, debug: o.Debug}
-	return &Logger{Logger: slog.New(h), h: h, o: o}, nil
+	h := &handler{shared: &shared{out: out}}
+	l := &Logger{Logger: slog.New(h), h: h, o: o}
+	l.SetLevels(o.Debug, o.Trace)
+	return l, nil
+}
+
+// SetLevels turns debug lines and the protocol on or off.
+func (l *Logger) SetLevels(debug, trace bool) {
+	l.h.shared.debug.Store(debug)
+	l.h.shared.trace.Store(trace)
 }
 
 // ErrNoFile is returned by Reopen when the log is not a file.
@@ -105,15 +107,15 @@ func open(o Options) (sink, error) {
 	case o.JSON:
 		return newJSONSink(keepOpen{os.Stderr}), nil
 	case o.File != "":
-		l := logger.NewFileLogger(o.File, o.Time, o.Debug, o.Trace, true, logger.LogUTC(o.UTC))
+		l := logger.NewFileLogger(o.File, o.Time, true, true, true, logger.LogUTC(o.UTC))
 		return textSink{l}, limited(l, o)
 	case o.RemoteSyslog != "":
-		return textSink{logger.NewRemoteSysLogger(o.RemoteSyslog, o.Debug, o.Trace)}, nil
+		return textSink{logger.NewRemoteSysLogger(o.RemoteSyslog, true, true)}, nil
 	case o.Syslog:
-		return textSink{logger.NewSysLogger(o.Debug, o.Trace)}, nil
-	default:
-		return textSink{logger.NewStdLogger(o.Time, o.Debug, o.Trace, isTerminal(os.Stderr), true, logger.LogUTC(o.UTC))}, nil
+		return textSink{logger.NewSysLogger(true, true)}, nil
 	}
+	utc := logger.LogUTC(o.UTC)
+	return textSink{logger.NewStdLogger(o.Time, true, true, isTerminal(os.Stderr), true, utc)}, nil
 }
 
 func limited(l *logger.Logger, o Options) error {
@@ -135,6 +137,8 @@ func isTerminal(f *os.File) bool {
 
 // shared is what all loggers derived from one have in common.
 type shared struct {
+	debug, trace atomic.Bool
+
 	mu  sync.RWMutex // a Reopen waits for records on their way to the old file
 	out sink
 }
@@ -149,15 +153,19 @@ func (s *shared) swap(out sink) (old sink) {
 // handler implements slog.Handler.
 type handler struct {
 	shared *shared
-	level  slog.Level
-	debug  bool
 	attrs  []slog.Attr
 	group  string // prefix of attribute names, with its dot
 }
 
 // Enabled implements slog.Handler. As in nats-server, tracing without -D shows no debug lines.
 func (h *handler) Enabled(_ context.Context, l slog.Level) bool {
-	return l >= h.level && (l != slog.LevelDebug || h.debug)
+	switch {
+	case l >= slog.LevelInfo:
+		return true
+	case l >= slog.LevelDebug:
+		return h.shared.debug.Load()
+	}
+	return h.shared.trace.Load()
 }
 
 // Handle implements slog.Handler.

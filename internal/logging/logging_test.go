@@ -101,6 +101,18 @@ func TestLevels(t *testing.T) {
 	}
 }
 
+func TestLevelsCanChange(t *testing.T) {
+	l, file := openFile(t, Options{})
+	l.Debug("first")
+	l.SetLevels(true, false)
+	l.Debug("second")
+	l.SetLevels(false, false)
+	l.Debug("third")
+	if got := read(t, file); strings.Contains(got, "first") || !strings.Contains(got, "second") || strings.Contains(got, "third") {
+		t.Errorf("got %q", got)
+	}
+}
+
 // What a client sends must not be able to write a line of its own.
 func TestNoForgedLines(t *testing.T) {
 	l, file := openFile(t, Options{})

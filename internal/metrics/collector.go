@@ -5,9 +5,8 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // maxSubjects bounds the series of ehdb_feed_subject_lag.
@@ -44,7 +43,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if c.s.JetStream != nil {
 		j = c.s.JetStream()
 	}
-	jetStream(ch, &j, c.s.JetStream == nil || j.Refusals != nil)
+	jetStream(ch, &j)
 	storageStats(ch, &j)
 	c.shards(ch, &j)
 	c.feed(ch, max(c.s.Shards, len(j.Storage.Shards)))
@@ -85,8 +84,8 @@ func (c *collector) gateway(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(slow, counter, float64(g.SlowDeadline), "write_deadline")
 }
 
-// jetStream sends what the streams count; counted says whether refusals are among it.
-func jetStream(ch chan<- prometheus.Metric, j *JetStream, counted bool) {
+// jetStream sends what the streams count.
+func jetStream(ch chan<- prometheus.Metric, j *JetStream) {
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
 	send(ch, []value{
 		{"ehdb_jetstream_streams", "Streams.", j.Streams, gauge},
@@ -94,15 +93,12 @@ func jetStream(ch chan<- prometheus.Metric, j *JetStream, counted bool) {
 		{"ehdb_jetstream_messages", "Messages in streams.", j.Messages, gauge},
 		{"ehdb_jetstream_bytes", "Bytes of messages in streams.", j.Bytes, gauge},
 		{"ehdb_jetstream_api_requests_total", "Requests to the JetStream API.", j.APIRequests, counter},
-		{"ehdb_jetstream_api_errors_total", "Requests to the JetStream API answered with an error.", j.APIErrors, counter},
+		{"ehdb_jetstream_api_errors_total", "JetStream API requests answered with an error.", j.APIErrors, counter},
 	})
 	used := desc("ehdb_jetstream_stored_bytes", "Bytes that count against the limits of the server.", "storage")
 	ch <- prometheus.MustNewConstMetric(used, gauge, float64(j.FileBytes), "file")
 	ch <- prometheus.MustNewConstMetric(used, gauge, float64(j.MemoryBytes), "memory")
 
-	if !counted {
-		return
-	}
 	refused := desc("ehdb_jetstream_publish_refusals_total", "Publishes refused, by JetStream's err_code.", "err_code")
 	codes := slices.Clone(refusals)
 	for code := range j.Refusals {
@@ -124,7 +120,10 @@ func storageStats(ch chan<- prometheus.Metric, j *JetStream) {
 	}
 	send(ch, []value{
 		{"ehdb_l0_appends", "Records appended.", s.Appends, counter},
-		{"ehdb_l0_out_of_order_appends", "Records offered below the head of their log. Must stay 0.", s.OutOfOrderAppends, counter},
+		{
+			"ehdb_l0_out_of_order_appends", "Records offered below the head of their log. Must stay 0.",
+			s.OutOfOrderAppends, counter,
+		},
 		{"ehdb_storage_up", "1 while the data directory takes and acknowledges records, else 0.", up, gauge},
 		{"ehdb_storage_commits_total", "Group commits.", s.Commits, counter},
 		{"ehdb_storage_syncs_total", "Syncs of the write-ahead log.", s.Syncs, counter},

@@ -11,8 +11,10 @@
 //   - ehdb_feed_total_lag: the sum over all durables.
 //   - ehdb_feed_shard_lag{shard}: the largest over the durables whose stream lives in the shard.
 //   - ehdb_feed_shard_committed{shard}: the shard's durable position, global and monotonic over restarts.
-//   - ehdb_feed_subject_lag{subject}: the largest over the durables that have the subject as a filter, one series for each
-//     filter of each durable and for each configured subject. A durable with several filters shows its whole lag at each
-//     of them. The line has one label and never changes its form; a subject once shown stays, at 0, until the process
-//     ends, because a scaler takes a missing line for an error.
+//   - ehdb_feed_subject_lag{subject}: the largest over the durables that have the subject as a filter, one series for
+//     each filter of each durable (of its stream, if it has none) and for each configured subject. A durable with
+//     several filters shows its whole lag at each of them. A configured subject inside a wider filter shows what is
+//     pending on it, plus all that the durable has in flight, which cannot be told apart by subject. The line has one
+//     label and never changes its form; a subject once shown stays, at 0, until the process ends, because a scaler
+//     takes a missing line for an error.
 package metrics

@@ -39,8 +39,8 @@ type Durable struct {
 	Shards              []int // where its stream lives
 	Filters             []string
 	Pending, AckPending uint64
-	// Count returns how much of the lag is on one subject, for configured subjects that are not a filter of the consumer
-	// but inside one. Nil when it cannot be told.
+	// Count returns how much of the lag is on one subject, for configured subjects that are not a filter of the
+	// consumer but inside one. Nil when it cannot be told.
 	Count func(subject string) uint64
 }
 

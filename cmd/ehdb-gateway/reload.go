@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+
+	"github.com/noetl/ehdb-gateway/internal/config"
+)
+
+// reload reads the configuration again and puts it in force. On an error everything stays as it was.
+func (a *app) reload() error {
+	if a.cfg.Server.ConfigFile == "" {
+		return errors.New("can only reload config when a file is provided using -c or --config")
+	}
+	next, err := config.Load(a.args, config.Environ)
+	if err != nil {
+		return err
+	}
+	if err := settled(a.cfg, next); err != nil {
+		return err
+	}
+	if err := a.gw.SetOptions(next.Server); err != nil {
+		return err
+	}
+	a.monitor.SetOptions(next.Server)
+	a.log.SetLevels(next.Server.Debug, next.Server.Trace)
+	if a.streams != nil {
+		if err := a.streams.svc.SetAccounts(next.JetStreamAccounts); err != nil {
+			return fmt.Errorf("limits and users are in force, accounts with JetStream are not: %w", err)
+		}
+	}
+	a.cfg = next
+	for _, w := range next.Warnings {
+		a.log.Warn("{warning}", slog.String("warning", w))
+	}
+	return nil
+}
+
+// settled is an error if next differs from now in what is settled at the start.
+func settled(now, next *config.Config) error {
+	o, n := now.Server, next.Server
+	type setting struct {
+		key      string
+		old, new any
+	}
+	for _, s := range []setting{
+		{"host", o.Host, n.Host},
+		{"port", o.Port, n.Port},
+		{"http_host", o.HTTPHost, n.HTTPHost},
+		{"http_port", o.HTTPPort, n.HTTPPort},
+		{"http_base_path", o.HTTPBasePath, n.HTTPBasePath},
+		{"prof_port", o.ProfPort, n.ProfPort},
+		{"server_name", o.ServerName, n.ServerName},
+		{"client_advertise", o.ClientAdvertise, n.ClientAdvertise},
+		{"pid_file", o.PidFile, n.PidFile},
+		{"ports_file_dir", o.PortsFileDir, n.PortsFileDir},
+		{"log_file", o.LogFile, n.LogFile},
+		{"logtime", o.Logtime, n.Logtime},
+		{"syslog", o.Syslog, n.Syslog},
+		{"remote_syslog", o.RemoteSyslog, n.RemoteSyslog},
+		{"jetstream", o.JetStream, n.JetStream},
+		{"store_dir", now.DataDir, next.DataDir},
+		{"jetstream.domain", o.JetStreamDomain, n.JetStreamDomain},
+		{"jetstream.max_memory_store", o.JetStreamMaxMemory, n.JetStreamMaxMemory},
+		{"jetstream.max_file_store", o.JetStreamMaxStore, n.JetStreamMaxStore},
+		{"jetstream.limits", o.JetStreamLimits, n.JetStreamLimits},
+		{"bus.mode", now.Mode, next.Mode},
+		{"ehdb", now.EHDB, next.EHDB},
+	} {
+		if reflect.DeepEqual(s.old, s.new) {
+			continue
+		}
+		if s.key == "ehdb" {
+			return errors.New("config reload not supported for ehdb: restart to change it")
+		}
+		return fmt.Errorf("config reload not supported for %s: old=%v, new=%v", s.key, s.old, s.new)
+	}
+	return nil
+}
