@@ -84,9 +84,12 @@ func (w *writer) commitLoop() {
 		if g == nil {
 			break
 		}
+		var late error // of something else than g
 		if w.fail.Load() == nil {
 			if err := w.write(g); err != nil {
 				w.poison(err)
+			} else {
+				late = w.checkRoom()
 			}
 		}
 		if f := w.fail.Load(); f != nil {
@@ -97,18 +100,25 @@ func (w *writer) commitLoop() {
 		} else {
 			w.acks.push(g)
 		}
+		if late != nil {
+			w.poison(late)
+		}
 	}
 	w.acks.close()
 }
 
-// poison refuses appends for ever.
+// poison refuses appends for ever. What is queued fails.
 func (w *writer) poison(err error) {
 	err = stopped(err)
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fail.Load() != nil {
+		return
+	}
 	w.fail.Store(&err)
 	w.err = err
 	w.unstall()
-	w.mu.Unlock()
+	w.current() // a group, empty perhaps, that carries the news to the ack loop
 }
 
 // write makes g durable. A memory store has nothing to do.
@@ -139,8 +149,7 @@ func (w *writer) append(g *group) (int, error) {
 	lsn, pos, err := w.tail.Append(w.commit.body...)
 	for wait := minRetry; errors.Is(err, tail.ErrNoSpace); wait = min(2*wait, maxRetry) {
 		if wait == minRetry {
-			w.refuse(stopped(err))
-			w.opts.Events.NoSpace(err)
+			w.refuse(&w.err, stopped(err))
 		}
 		select {
 		case <-time.After(wait):
@@ -148,8 +157,7 @@ func (w *writer) append(g *group) (int, error) {
 			return 0, err
 		}
 		if lsn, pos, err = w.tail.Append(w.commit.body...); err == nil {
-			w.refuse(nil)
-			w.opts.Events.Resumed()
+			w.refuse(&w.err, nil)
 		}
 	}
 	if err != nil {

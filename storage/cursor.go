@@ -12,6 +12,7 @@ type Cursor struct {
 	counted uint64 // pending counts what is below this ordinal
 	removal uint64 // removals accounted for
 	pending uint64
+	ahead   readAhead
 }
 
 // NewCursor returns a cursor that starts at from (0: the first record) and gives records that match one of filters
@@ -55,7 +56,7 @@ func (c *Cursor) read() (Record, uint64, error) {
 		if ok {
 			return rec, ord, nil
 		}
-		rec, err := c.l.w.onDisk(&r)
+		rec, err := c.ahead.read(c.l.w.tail, &r)
 		if err == nil {
 			return rec, ord, nil
 		}

@@ -74,17 +74,6 @@ func (s *Store) load(ctx context.Context, t tail.Log) error {
 	return nil
 }
 
-// onDisk reads the bytes of a record from the tail.
-func (w *writer) onDisk(r *ref) (Record, error) {
-	b := make([]byte, r.klen+r.e.hlen+r.e.dlen)
-	pos := r.pos
-	pos.Offset += r.e.off
-	if err := w.tail.ReadAt(b, pos); err != nil {
-		return Record{}, err
-	}
-	return r.record(b), nil
-}
-
 // reconfigure sets what is not persisted and counts the log's bytes anew.
 func (l *Log) reconfigure(spec LogSpec) {
 	l.mu.Lock()

@@ -64,7 +64,9 @@ func (l *Log) Key(key []byte) KeyState {
 type ref struct {
 	e    entry
 	klen uint32
-	pos  tail.Pos // of its section, if that is not in RAM
+	// of its section, if that is not in RAM
+	pos  tail.Pos
+	size uint32
 }
 
 func (x *index) ref(ord uint64) ref {
@@ -83,7 +85,7 @@ func (w *writer) inRAM(r *ref) (Record, bool) {
 	s := w.secs.get(r.e.sec)
 	sl := s.slab.Load()
 	if sl == nil {
-		r.pos = s.pos()
+		r.pos, r.size = s.pos(), s.size
 		return Record{}, false
 	}
 	return r.record(sl.buf[s.start+r.e.off:][:r.klen+r.e.hlen+r.e.dlen]), true

@@ -255,6 +255,48 @@ func TestNoSpace(t *testing.T) {
 	wait(t, l)
 }
 
+// TestPurgeWithoutSpace: what removes records has room when messages have none, and makes room for them.
+func TestPurgeWithoutSpace(t *testing.T) {
+	disk := vfs.NewMem()
+	full, resumed := make(chan error, 8), make(chan struct{}, 8)
+	o := Options{
+		Dir: "d", FS: disk, Shards: 1, SegmentSize: 8 << 10,
+		Events: Events{NoSpace: func(err error) { full <- err }, Resumed: func() { resumed <- struct{}{} }},
+	}
+	s := open(t, o)
+	l, keep := create(t, s), create(t, s)
+	if err := keep.Append(rec(1, "keep", 100), nil); err != nil {
+		t.Fatal(err)
+	}
+	disk.SetCapacity(60 << 10)
+	last := uint64(0)
+	for l.Append(rec(last+1, "k", 200), nil) == nil {
+		last++
+		wait(t, l)
+	}
+	if err := <-full; !errors.Is(err, tail.ErrNoSpace) {
+		t.Fatalf("event: %v", err)
+	}
+	if err := l.Append(rec(last+1, "k", 200), nil); !errors.Is(err, tail.ErrNoSpace) {
+		t.Fatalf("append without room: %v", err)
+	}
+	if err := s.Catalog().Append([]byte("an ack"), nil); err != nil {
+		t.Fatalf("state change without room for messages: %v", err)
+	}
+	if n, err := l.Purge(nil, 0, 0, nil); n != last || err != nil {
+		t.Fatalf("purge without room for messages: %d of %d, %v", n, last, err)
+	}
+	wait(t, l)
+	<-resumed
+	if err := l.Append(rec(last+1, "k", 200), nil); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, l)
+	if r, err := keep.Get(1); err != nil || string(r.Key) != "keep" {
+		t.Fatalf("the record that was in the way: %v, %v", r, err)
+	}
+}
+
 func TestCloseWithoutSpace(t *testing.T) {
 	disk := vfs.NewMem()
 	full := make(chan error, 8)
@@ -271,6 +313,14 @@ func TestCloseWithoutSpace(t *testing.T) {
 		}
 	}
 	<-full
+	for s.Catalog().Append(make([]byte, 500), a.done(seq)) == nil { // what is kept for state changes is full in the end too
+		if seq++; seq%8 == 0 {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	if err := s.Catalog().Append(nil, nil); !errors.Is(err, ErrStopped) || !errors.Is(err, tail.ErrNoSpace) {
+		t.Fatalf("state change without room: %v", err)
+	}
 	s.Close()
 	bad := 0
 	for i := uint64(1); i < seq; i++ {

@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
+
+	"github.com/noetl/ehdb-gateway/storage/tail"
 )
 
 // errSwept ends a sweep because the store is closing.
@@ -23,22 +26,42 @@ const (
 // records that stay do not keep everything that was written after them. In a memory store the same is done slab by slab.
 func (s *Store) sweepLoop() {
 	sp := &s.w.space
+	wait := minRetry
 	for {
+		var again <-chan time.Time
+		if s.w.lacksRoom() {
+			again = time.After(wait)
+			wait = min(2*wait, maxRetry)
+		} else {
+			wait = minRetry
+		}
 		select {
 		case <-s.quit:
 			return
 		case <-sp.wake:
+		case <-again:
 		}
-		var err error
-		if s.w.tail == nil {
-			err = s.sweepSlabs()
-		} else {
-			err = s.sweepSegments()
+		err := s.sweep()
+		if errors.Is(err, tail.ErrPoisoned) {
+			s.w.poison(err)
 		}
 		if err != nil && !errors.Is(err, ErrStopped) && !errors.Is(err, errSwept) {
 			s.opts.Events.SweepFailed(err)
 		}
 	}
+}
+
+func (s *Store) sweep() error {
+	if s.w.tail == nil {
+		return s.sweepSlabs()
+	}
+	if err := s.w.reserve(); err != nil {
+		return err
+	}
+	if err := s.sweepSegments(); err != nil {
+		return err
+	}
+	return s.w.reserve()
 }
 
 // sweepSegments drops what can be dropped, and moves what is in the way, until neither is worth it.
@@ -48,7 +71,7 @@ func (s *Store) sweepSegments() error {
 			return err
 		}
 		segs := s.w.space.starts()
-		if len(segs) < 2 || !s.worthMoving(len(segs)) {
+		if len(segs) < 2 || !s.worthMoving(len(segs)) || !s.w.roomToMove(segs[0].sec, segs[1].sec) {
 			return nil
 		}
 		if err := s.moveOut(segs[0].sec, segs[1].sec); err != nil {
@@ -69,6 +92,22 @@ func (s *Store) worthMoving(segments int) bool {
 	}
 	s.mu.Unlock()
 	return int64(segments-spareSegments)*s.opts.SegmentSize > 2*live
+}
+
+// roomToMove reports whether what is live in the sections in [from, to) can be written again without using up the room
+// that is kept for deletions.
+func (w *writer) roomToMove(from, to uint64) bool {
+	t, ok := w.tail.(roomy)
+	if !ok || !w.lacksRoom() {
+		return true
+	}
+	live := int64(0)
+	for id := from; id < to; id++ {
+		if sec := w.secs.get(id); sec != nil {
+			live += int64(sec.live.Load())
+		}
+	}
+	return live < t.Room()/4
 }
 
 // firstNeeded returns the first section that holds something that is needed.

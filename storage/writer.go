@@ -44,6 +44,7 @@ type writer struct {
 	num    uint64 // of the last group made
 	shards []shard
 	err    error // why appends are refused
+	noRoom error // why messages are refused: what room there is on disk is kept for deletions and acks
 	closed bool
 	awake  bool // the commit loop has been told that there is something
 	stall  chan struct{}
@@ -84,10 +85,14 @@ func newWriter(o Options, t tail.Log) *writer {
 	return w
 }
 
-// admit reports whether n more bytes may be queued in sh; slack is permitted beyond the bound. The lock is held.
+// admit reports whether n more bytes may be queued in sh. A slack is permitted beyond the bound for what is not a new
+// message. The lock is held.
 func (w *writer) admit(sh *shard, n int, slack int64) error {
 	if w.err != nil {
 		return w.err
+	}
+	if slack == 0 && w.noRoom != nil {
+		return w.noRoom
 	}
 	if sh.queued > 0 && sh.queued+int64(n)+recordCost > w.opts.QueueBytes+slack {
 		return ErrFull
@@ -247,22 +252,12 @@ func (w *writer) stalled() <-chan struct{} {
 	return w.stall
 }
 
-// refuse makes appends fail with err; nil lets them in again. An earlier refusal for good stays.
-func (w *writer) refuse(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed || w.fail.Load() != nil {
-		return
-	}
-	w.err = err
-	if err != nil {
-		w.unstall() // who waits for room learns the reason from the next append
-	}
-}
-
-// health returns why nothing can be acknowledged, or nil.
+// health returns why messages cannot be acknowledged, or nil.
 func (w *writer) health() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.err
+	if w.err != nil {
+		return w.err
+	}
+	return w.noRoom
 }
