@@ -31,7 +31,11 @@ func (s *Stream) trim(set *settings, all bool) { //nolint:revive // two modes of
 	st := s.log.State()
 	removed := false
 	if set.maxMsgs > 0 && st.Messages > set.maxMsgs {
-		if _, err := s.log.Purge(nil, 0, set.maxMsgs, nil); err != nil {
+		upTo, keep := uint64(0), set.maxMsgs
+		if st.Deleted == 0 { // no need to count
+			upTo, keep = st.FirstSeq+st.Messages-set.maxMsgs, 0
+		}
+		if _, err := s.log.Purge(nil, upTo, keep, nil); err != nil {
 			s.head.trimDue = true
 			return
 		}

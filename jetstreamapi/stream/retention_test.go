@@ -182,17 +182,17 @@ func TestReconcile(t *testing.T) {
 			w := retained(t, policy)
 			a := &reader{filter: "s.a"}
 			w.stream.Attach(a, nil)
-			for range 600 {
+			for range 300 {
 				w.publish(t, "s.a", nil, "x")
 			}
-			for seq := range uint64(500) {
+			for seq := range uint64(250) {
 				if seq%2 == 1 {
 					a.note(seq) // acknowledged, but the stream was never told
 				}
 			}
 			w.stream.Reconcile()
-			if got := len(left(t, w)); got != 600-250 {
-				t.Errorf("%d messages left, want 350", got)
+			if got := len(left(t, w)); got != 300-125 {
+				t.Errorf("%d messages left, want 175", got)
 			}
 		})
 	}

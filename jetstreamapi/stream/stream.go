@@ -136,6 +136,7 @@ func (s *Stream) recover(set *settings) error {
 	// A crash may have come between a message and what it pushed out.
 	s.trim(set, true)
 	s.startExpiry(set)
+	s.startTTLs(set)
 	return nil
 }
 

@@ -16,6 +16,9 @@ import (
 type expiry struct {
 	due   expiryHeap
 	never map[uint64]bool // messages that max_age does not expire
+
+	scanned uint64 // the log was looked through up to here
+	scanTo  uint64 // and will be, up to here; 0: done
 }
 
 // expiring is a message and when it expires (Unix nanoseconds).
@@ -46,17 +49,27 @@ func (h *expiryHeap) Pop() any {
 	return last
 }
 
-// add notes the TTL (in seconds; -1: never expires) of a message stored at time at.
-func (e *expiry) add(seq uint64, ttl, at int64) {
-	switch {
-	case ttl < 0:
+// complete reports whether all messages of the log are known.
+func (e *expiry) complete() bool { return e.scanTo == 0 }
+
+// add notes when a message expires.
+func (e *expiry) add(seq uint64, at int64) {
+	if at == never {
 		if e.never == nil {
 			e.never = make(map[uint64]bool)
 		}
 		e.never[seq] = true
-	case ttl > 0:
-		heap.Push(&e.due, expiring{at: at + ttl*int64(time.Second), seq: seq})
+		return
 	}
+	heap.Push(&e.due, expiring{at: at, seq: seq})
+}
+
+// expiryTime returns when a message stored at time at with this TTL (in seconds; -1: never expires) expires.
+func expiryTime(ttl, at int64) int64 {
+	if ttl < 0 || ttl > (never-at)/int64(time.Second) {
+		return never
+	}
+	return at + ttl*int64(time.Second)
 }
 
 // atLeastMarkerTTL raises a TTL to that of the delete markers: a message that expired before the marker it replaced
@@ -76,35 +89,68 @@ func (s *Stream) expireAt(set *settings, seq uint64, ttl, now int64) {
 	if ttl == 0 || !set.cfg.AllowMsgTTL {
 		return
 	}
-	s.upkeep.expiry.add(seq, ttl, now)
-	if ttl > 0 {
-		s.wakeAt(now + ttl*int64(time.Second))
+	at := expiryTime(ttl, now)
+	s.upkeep.expiry.add(seq, at)
+	if at != never {
+		s.wakeAt(at)
 	}
 }
 
-// startExpiry arms the timer for what the log holds. Messages with a TTL of their own are looked for in all of it.
+// startExpiry arms the timer for what the log holds.
 func (s *Stream) startExpiry(set *settings) {
 	if st := s.log.State(); st.Messages > 0 {
 		s.ageDue(set, st.FirstTime)
 	}
+}
+
+// startTTLs has the log looked through for messages with a TTL of their own. That takes as long as the log is, so it is
+// upkeep's work, and the stream serves meanwhile.
+func (s *Stream) startTTLs(set *settings) {
+	e := &s.upkeep.expiry
 	if !set.cfg.AllowMsgTTL {
 		return
 	}
-	s.upkeep.expiry = expiry{}
-	for seq := uint64(0); ; {
+	*e = expiry{scanTo: s.head.lastSeq}
+	if e.scanTo > 0 {
+		s.wakeAt(time.Now().UnixNano())
+	}
+}
+
+// scanChunk is the number of records that one run of upkeep looks at.
+const scanChunk = 4096
+
+// scanTTLs goes on with what startTTLs began, and returns when to go on again.
+func (s *Stream) scanTTLs(now int64) (next int64) {
+	s.mu.Lock()
+	seq, to := s.upkeep.expiry.scanned+1, s.upkeep.expiry.scanTo
+	s.mu.Unlock()
+	found := make([]expiring, 0, 64)
+	for range scanChunk {
+		if seq > to {
+			break
+		}
 		r, err := s.log.Next(seq, nil)
 		if err != nil {
+			seq = to + 1
 			break
 		}
 		seq = r.Seq + 1
 		ttl, err := parseTTL(jsapi.HeaderValue(r.Header, jsapi.HeaderTTL))
-		if err == nil && ttl != 0 {
-			s.upkeep.expiry.add(r.Seq, ttl, r.Time)
+		if err == nil && ttl != 0 && r.Seq <= to {
+			found = append(found, expiring{seq: r.Seq, at: expiryTime(ttl, r.Time)})
 		}
 	}
-	if len(s.upkeep.expiry.due) > 0 {
-		s.wakeAt(s.upkeep.expiry.due[0].at)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range found {
+		s.upkeep.expiry.add(f.seq, f.at)
 	}
+	s.upkeep.expiry.scanned = seq - 1
+	if seq > to {
+		s.upkeep.expiry.scanTo = 0
+		return never
+	}
+	return now
 }
 
 // expireTTLs deletes the messages whose own TTL has passed, and returns when the next one's will have.

@@ -61,7 +61,10 @@ func (s *Stream) apply(old, set *settings) (sweep bool, err error) {
 	s.dedupe.window = set.cfg.Duplicates
 	s.dedupe.expire(s.stamp())
 	s.trim(set, true)
-	if set.cfg.AllowMsgTTL != old.cfg.AllowMsgTTL || set.cfg.MaxAge != old.cfg.MaxAge {
+	if set.cfg.AllowMsgTTL && !old.cfg.AllowMsgTTL {
+		s.startTTLs(set)
+	}
+	if set.cfg.MaxAge != old.cfg.MaxAge {
 		s.upkeep.ageFrom = 0
 		s.startExpiry(set)
 	}

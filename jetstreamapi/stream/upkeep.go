@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 	"github.com/noetl/ehdb-gateway/storage"
 )
 
@@ -74,10 +75,15 @@ func (s *Stream) tick() {
 	if s.head.trimDue {
 		s.trim(set, false)
 	}
+	scanning := !s.upkeep.expiry.complete()
 	s.mu.Unlock()
 	defer s.upkeep.running.Done()
 
-	next := min(s.expireOld(set, now), s.expireTTLs(set, now))
+	next := never
+	if scanning {
+		next = s.scanTTLs(now)
+	}
+	next = min(next, s.expireOld(set, now), s.expireTTLs(set, now))
 	s.mu.Lock()
 	if at, ok := s.dedupe.oldest(); ok {
 		next = min(next, at+int64(s.dedupe.window))
@@ -135,7 +141,8 @@ func (s *Stream) expireBelow(set *settings, upTo uint64) bool {
 		s.mu.Unlock()
 		return true
 	}
-	if !set.cfg.AllowMsgTTL || (len(s.upkeep.expiry.never) == 0 && set.cfg.SubjectDeleteMarkerTTL == 0) {
+	plain := s.upkeep.expiry.complete() && len(s.upkeep.expiry.never) == 0 && set.cfg.SubjectDeleteMarkerTTL == 0
+	if !set.cfg.AllowMsgTTL || plain {
 		defer s.mu.Unlock()
 		if st := s.log.State(); st.Messages == 0 || st.FirstSeq >= upTo {
 			return true
@@ -168,7 +175,11 @@ func (s *Stream) expireBelow(set *settings, upTo uint64) bool {
 func (s *Stream) expireOne(set *settings, r *storage.Record) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.upkeep.stopped || s.upkeep.expiry.never[r.Seq] {
+	if s.upkeep.stopped {
+		return true
+	}
+	ttl, err := parseTTL(jsapi.HeaderValue(r.Header, jsapi.HeaderTTL))
+	if err == nil && expiryTime(ttl, r.Time) == never {
 		return true
 	}
 	return s.expireRecord(set, r)
