@@ -81,8 +81,10 @@ func launch(t *testing.T, args ...string) *process {
 	t.Helper()
 	dir := t.TempDir()
 	p := &process{t: t, dir: dir, log: filepath.Join(dir, "log"), ended: make(chan error, 1)}
-	p.cmd = command(t, append([]string{"-a", "127.0.0.1", "-p", "-1", "-m", "-1", "-l", p.log, "-P", p.pidFile(),
-		"--ports_file_dir", dir, "--allow_tmp_store"}, args...)...)
+	p.cmd = command(t, append([]string{
+		"-a", "127.0.0.1", "-p", "-1", "-m", "-1", "-l", p.log, "-P", p.pidFile(),
+		"--ports_file_dir", dir, "--allow_tmp_store",
+	}, args...)...)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -46,8 +46,10 @@ func (f *facts) Accounts() []Account { return []Account{{Name: "B"}, {Name: "A",
 
 func newServer(f *facts, o server.Options) *Server {
 	o.HTTPHost = "127.0.0.1"
-	return New(Options{Server: &o, Core: f, Logger: slog.New(slog.DiscardHandler), MetricsPort: -1,
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") })})
+	return New(Options{
+		Server: &o, Core: f, Logger: slog.New(slog.DiscardHandler), MetricsPort: -1,
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
+	})
 }
 
 func ask(s *Server, path string) *httptest.ResponseRecorder {

@@ -311,6 +311,17 @@ func TestLeftAsideIsOneWarning(t *testing.T) {
 	}
 }
 
+func TestTracingIsLeftAside(t *testing.T) {
+	for _, c := range []*Config{mustLoad(t, "trace: true"), mustLoad(t, "", "-V"), mustLoad(t, "trace: false", "-DV")} {
+		if len(c.Warnings) == 0 || !strings.HasSuffix(c.Warnings[len(c.Warnings)-1], "left aside: trace") {
+			t.Errorf("got %q", c.Warnings)
+		}
+	}
+	if c := mustLoad(t, "trace: false"); len(c.Warnings) != 0 {
+		t.Errorf("got %q", c.Warnings)
+	}
+}
+
 func TestOwnRouteAndOverride(t *testing.T) {
 	mustLoad(t, `cluster { name: c, listen: "127.0.0.1:6222", routes: ["nats://localhost:6222"] }`)
 	mustLoad(t, `cluster { name: c, listen: "127.0.0.1:6222", routes: ["nats://nats-1:6222"] }

@@ -58,9 +58,12 @@ var notServed = []string{
 	"accounts.*.limits", "accounts.*.msg_trace", "accounts.*.trace_dest", "accounts.*.nkey",
 	"cluster", "gateway", "leaf", "leafnodes", "websocket", "ws", "mqtt", "ocsp", "ocsp_cache", "allow_non_tls",
 	"resolver_tls", "resolver_preload", "resolver_pinned_accounts",
-	"default_js_domain", "feature_flags",
+	"default_js_domain", "feature_flags", "trace", "trace_verbose", "trace_headers", "max_traced_msg_len",
+	"disable_sublist_cache", "no_sublist_cache",
 	"jetstream.extension_hint", "jetstream.unique_tag", "jetstream.cipher", "jetstream.prev_key",
 	"jetstream.prev_ek", "jetstream.prev_encryption_key", "jetstream.max_outstanding_catchup",
+	"jetstream.max_buffered_size", "jetstream.max_buffered_msgs", "jetstream.info_queue_limit",
+	"jetstream.max_concurrent_io",
 	"jetstream.meta_compact", "jetstream.meta_compact_size", "jetstream.meta_compact_sync",
 }
 
@@ -68,14 +71,17 @@ var notServed = []string{
 func (c *Config) checkServed(file *parsedFile) error {
 	w := walker{}
 	w.walk(nil, file.root)
-	if c.Server.TLSConfig != nil && file.root["tls"] == nil {
+	if c.Server.TLSConfig != nil && !file.names("tls") {
 		w.errs = append(w.errs, errors.New("--tls: TLS is not served by this build"))
 	}
-	if c.Server.HTTPSPort != 0 && file.root["https_port"] == nil && file.root["https"] == nil {
+	if c.Server.HTTPSPort != 0 && !file.names("https_port", "https") {
 		w.errs = append(w.errs, errors.New("--https_port: TLS is not served by this build"))
 	}
 	if err := joined(w.errs); err != nil {
 		return err
+	}
+	if c.Server.Trace {
+		w.aside = append(w.aside, "trace")
 	}
 	if len(w.aside) > 0 {
 		c.Warnings = append(c.Warnings, "Not served by this build and left aside: "+listed(w.aside))
@@ -84,6 +90,11 @@ func (c *Config) checkServed(file *parsedFile) error {
 		return err
 	}
 	return nil
+}
+
+// names reports whether the file has one of keys at its top; else what the options say came from a flag.
+func (f *parsedFile) names(keys ...string) bool {
+	return slices.ContainsFunc(keys, func(k string) bool { return f.root[k] != nil })
 }
 
 // walker goes through a parsed file looking for keys of the two tables.
