@@ -220,6 +220,7 @@ func (c *client) expel(text string, reason CloseReason) {
 	c.mu.Unlock()
 	last := c.snapshot()
 	last.Stop, last.Reason = time.Now(), reason
+	last.Subs = last.Subs[:min(len(last.Subs), maxClosedSubs)]
 	if session != nil {
 		session.Close()
 	}

@@ -1,5 +1,8 @@
 package gateway
 
+// maxClosedSubs is how many subscriptions of a connection that ended are remembered.
+const maxClosedSubs = 256
+
 // closedRing keeps the last connections that ended.
 type closedRing struct {
 	limit int

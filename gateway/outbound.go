@@ -9,7 +9,7 @@ import (
 
 // Sizes of the buffers in an outbound queue, in bytes: the first is small, so that a quiet connection costs little.
 const (
-	outMinBuffer = 1 << 10
+	outMinBuffer = 1 << 10 // a power of two, as the other
 	outMaxBuffer = 64 << 10
 	// outInPiece is the largest payload that is kept in one buffer; a larger one fills buffers to the brim.
 	outInPiece = 4 << 10
@@ -22,6 +22,7 @@ type outbound struct {
 	pool *wire.Pool
 
 	chain   [][]byte // full but for the last
+	start   int      // size of the first buffer of the next chain
 	pending int64    // bytes in chain and on their way to the socket
 	max     int64    // bound of pending
 
@@ -37,12 +38,12 @@ const (
 
 func (o *outbound) init(pool *wire.Pool, limit int64) {
 	o.wake.L = &o.mu
-	o.pool, o.max = pool, limit
+	o.pool, o.max, o.start = pool, limit, outMinBuffer
 }
 
 // tail returns the last buffer, with room for n more bytes in one piece.
 func (o *outbound) tail(n int) *[]byte {
-	size := outMinBuffer
+	size := o.start
 	if k := len(o.chain); k > 0 {
 		last := &o.chain[k-1]
 		if cap(*last)-len(*last) >= n {
@@ -147,6 +148,12 @@ func (o *outbound) take(spare [][]byte) (chain [][]byte, reason CloseReason) {
 	}
 	chain = o.chain
 	o.chain = spare[:0]
+	switch {
+	case len(chain) > 1:
+		o.start = min(2*o.start, outMaxBuffer) //nolint:mnd // doubles
+	case len(chain) == 1 && len(chain[0]) < o.start/4: //nolint:mnd // a quarter, so that it does not swing
+		o.start = max(o.start/2, outMinBuffer) //nolint:mnd // halves
+	}
 	return chain, o.reason
 }
 

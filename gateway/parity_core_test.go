@@ -13,9 +13,13 @@ func TestParityCore(t *testing.T) {
 	limited := func() *server.Options {
 		return &server.Options{MaxPayload: 100, MaxControlLine: 64, MaxSubs: 2, MaxSubTokens: 3}
 	}
+	cluster := func() *server.Options { return &server.Options{Cluster: server.ClusterOpts{Name: "c"}} }
+	domain := func() *server.Options { return &server.Options{JetStreamDomain: "d", ServerName: "n", ClientAdvertise: "h:1"} }
 	small := func() *server.Options { return &server.Options{MaxPayload: 100} }
 	runParity(t, []script{
 		{"bare connect", nil, []string{"a< "}},
+		{"cluster name", cluster, []string{"a< " + quietConnect + "PING\r\n"}},
+		{"domain", domain, []string{"a< " + quietConnect + "PING\r\n"}},
 		{"telnet", nil, []string{"a< SUB foo 1\r\n", "a< PUB foo 5\r\nhello\r\n", "a< PING\r\n", "a< PONG\r\n", "a< UNSUB 1\r\n", "a< PUB foo 1\r\nx\r\n"}},
 		{"empty connect", nil, []string{"a< CONNECT {}\r\nPING\r\n", "a< PING\r\n", "a< PUB foo 1\r\nx\r\n"}},
 		{"connect without blank", nil, []string{"a< connect{\"verbose\":false}\r\nping\r\n"}},

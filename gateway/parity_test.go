@@ -168,7 +168,7 @@ func runParity(t *testing.T, scripts []script) {
 	t.Helper()
 	results := make([]result, len(scripts))
 	var wg sync.WaitGroup
-	gate := make(chan struct{}, 12)
+	gate := make(chan struct{}, 20)
 	for i, sc := range scripts {
 		wg.Go(func() {
 			gate <- struct{}{}

@@ -55,6 +55,32 @@ func TestParityReload(t *testing.T) {
 	}
 }
 
+// Clients are told about lame duck mode as by nats-server.
+func TestParityLameDuck(t *testing.T) {
+	opts := func() *server.Options {
+		return &server.Options{LameDuckDuration: 900 * time.Millisecond, LameDuckGracePeriod: 600 * time.Millisecond}
+	}
+	run := func(addr string, enter func()) (out []string) {
+		a, b := dialPlain(t, addr), dialPlain(t, addr)
+		defer a.Close()
+		defer b.Close()
+		a.say(t, `CONNECT {"verbose":false,"protocol":1}`+"\r\nPING\r\n")
+		b.say(t, `CONNECT {"verbose":false,"protocol":0}`+"\r\nPING\r\n")
+		for _, c := range []*rawConn{a, b} {
+			out = append(out, listen(c, 200*time.Millisecond))
+		}
+		enter()
+		return append(out, listen(a, 3*time.Second), listen(b, 3*time.Second))
+	}
+	ns, s := oracle(t, opts()), start(t, opts())
+	want := run(ns.Addr().String(), func() { go ns.LameDuckShutdown() })
+	got := run(s.Addr().String(), func() { go s.LameDuck() })
+	if !slices.Equal(want, got) {
+		t.Errorf("nats-server:\n%s\ngateway:\n%s", show(want), show(got))
+	}
+	<-s.Done()
+}
+
 // A client whose user is gone or has moved is told so and closed; one that has not logged in yet may still do it.
 func TestReloadUsers(t *testing.T) {
 	users := func(text string) *server.Options { return config(t, text)() }
