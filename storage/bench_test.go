@@ -45,6 +45,7 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 func benchAppend(b *testing.B, l *Log, goroutines, pipeline int) {
+	b.Helper()
 	var (
 		mu   sync.Mutex
 		seq  uint64

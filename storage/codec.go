@@ -62,15 +62,17 @@ func appendRuns(runs []seqRun, seq uint64) []seqRun {
 // maxDelete returns a bound for the size of a delete record.
 func maxDelete(runs []seqRun) int { return maxFixed + len(runs)*2*binary.MaxVarintLen64 }
 
+// deleteFlags are in a delete record.
+type deleteFlags byte
+
+// flagErase asks for the bytes to be overwritten when their space is rewritten.
+const flagErase deleteFlags = 1
+
 // appendDelete encodes the removal of runs, ascending.
-func appendDelete(b []byte, id LogID, erase bool, runs []seqRun) []byte {
+func appendDelete(b []byte, id LogID, flags deleteFlags, runs []seqRun) []byte {
 	b = append(b, byte(kindDelete))
 	b = binary.AppendUvarint(b, uint64(id))
-	flags := byte(0)
-	if erase {
-		flags = 1
-	}
-	b = append(b, flags)
+	b = append(b, byte(flags))
 	b = binary.AppendUvarint(b, uint64(len(runs)))
 	at := uint64(0)
 	for _, r := range runs {
@@ -214,7 +216,7 @@ type decoded struct {
 	log   LogID
 	rec   Record // message
 	off   int    // message: where its key starts
-	erase bool
+	flags deleteFlags
 	runs  []seqRun // delete
 	below uint64   // truncate
 	meta  logMeta  // log
@@ -260,7 +262,7 @@ func (d *decoder) message(r *decoded) {
 }
 
 func (d *decoder) deletion(r *decoded) {
-	r.erase = d.byte()&1 != 0
+	r.flags = deleteFlags(d.byte())
 	n := d.length() // a run takes two bytes at least, so this bounds the allocation
 	r.runs = r.runs[:0]
 	at := uint64(0)

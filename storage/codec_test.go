@@ -9,7 +9,7 @@ import (
 
 func FuzzDecode(f *testing.F) {
 	f.Add(appendMessage(nil, kindMessage, 7, &Record{Seq: 3, Time: 9, Key: []byte("a.b"), Header: []byte("h"), Data: []byte("data")}))
-	f.Add(appendDelete(nil, 5, true, []seqRun{{3, 4}, {9, 1}}))
+	f.Add(appendDelete(nil, 5, flagErase, []seqRun{{3, 4}, {9, 1}}))
 	f.Add(appendTruncate(nil, 5, 99))
 	f.Add(appendDrop(nil, 5))
 	f.Add(appendState(nil, kindChange, 5, []byte("state")))
@@ -38,7 +38,7 @@ func encode(r *decoded) []byte {
 	case kindMessage, kindMoved:
 		return appendMessage(nil, r.kind, r.log, &r.rec)
 	case kindDelete:
-		return appendDelete(nil, r.log, r.erase, r.runs)
+		return appendDelete(nil, r.log, r.flags, r.runs)
 	case kindTruncate:
 		return appendTruncate(nil, r.log, r.below)
 	case kindLog:

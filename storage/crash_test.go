@@ -124,7 +124,7 @@ func (x *crashTest) now() world { return x.history[len(x.history)-1] }
 // did notes a new world and returns what is to be called when it is durable.
 func (x *crashTest) did(w world) { x.history = append(x.history, w) }
 
-func (x *crashTest) done(t *rapid.T) Done {
+func (x *crashTest) done() Done {
 	op := len(x.history)
 	return func(err error) {
 		if err != nil {
@@ -185,7 +185,7 @@ func (x *crashTest) Append(t *rapid.T) {
 		for i := range r.Data {
 			r.Data[i] = byte(int(r.Seq) + i)
 		}
-		if err := l.Append(&r, x.done(t)); err != nil {
+		if err := l.Append(&r, x.done()); err != nil {
 			t.Fatal(err)
 		}
 		wl = worldLog{recs: append(slices.Clip(wl.recs), r), lastSeq: r.Seq, lastTime: r.Time}
@@ -200,7 +200,7 @@ func (x *crashTest) Churn(t *rapid.T) {
 	stay := rapid.Uint64Range(2, 40).Draw(t, "stay")
 	for i := range rapid.IntRange(20, 80).Draw(t, "n") {
 		r := Record{Seq: wl.lastSeq + 1, Time: wl.lastTime + 1, Key: []byte(testParts[i%5]), Data: fmt.Append(make([]byte, 90), i)}
-		if err := l.Append(&r, x.done(t)); err != nil {
+		if err := l.Append(&r, x.done()); err != nil {
 			t.Fatal(err)
 		}
 		wl = worldLog{recs: append(slices.Clip(wl.recs), r), lastSeq: r.Seq, lastTime: r.Time}
@@ -239,7 +239,7 @@ func (x *crashTest) Delete(t *rapid.T) {
 // remove does what removes seqs from l.
 func (x *crashTest) remove(t *rapid.T, l *Log, wl worldLog, seqs []uint64, do func(Done) (uint64, error)) {
 	left := slices.DeleteFunc(slices.Clone(wl.recs), func(r Record) bool { return slices.Contains(seqs, r.Seq) })
-	n, err := do(x.done(t))
+	n, err := do(x.done())
 	if err != nil || int(n) != len(wl.recs)-len(left) {
 		t.Fatalf("removed %d, %v, want %d", n, err, len(wl.recs)-len(left))
 	}
@@ -254,7 +254,7 @@ func (x *crashTest) Purge(t *rapid.T) {
 	upTo := rapid.SampledFrom([]uint64{0, wl.lastSeq / 2, wl.lastSeq - min(wl.lastSeq, 5), wl.lastSeq + 7}).Draw(t, "upTo")
 	keep := rapid.SampledFrom([]uint64{0, 2, 9}).Draw(t, "keep")
 	want := m.purge(f, upTo, keep)
-	got, err := l.Purge(f, upTo, keep, x.done(t))
+	got, err := l.Purge(f, upTo, keep, x.done())
 	if err != nil || got != want {
 		t.Fatalf("purge: %d, %v, want %d", got, err, want)
 	}
@@ -268,9 +268,9 @@ func (x *crashTest) Change(t *rapid.T) {
 	var err error
 	if e.checkpoint {
 		old = nil
-		err = s.Checkpoint([]byte(e.data), x.done(t))
+		err = s.Checkpoint([]byte(e.data), x.done())
 	} else {
-		err = s.Append([]byte(e.data), x.done(t))
+		err = s.Append([]byte(e.data), x.done())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +286,7 @@ func (x *crashTest) Drop(t *rapid.T) {
 	if len(x.logs) > 0 && rapid.Bool().Draw(t, "log") {
 		i := rapid.IntRange(0, len(x.logs)-1).Draw(t, "which")
 		id := x.logs[i].ID()
-		if err := x.s.DropLog(id, x.done(t)); err != nil {
+		if err := x.s.DropLog(id, x.done()); err != nil {
 			t.Fatal(err)
 		}
 		if err := x.logs[i].Append(&Record{Seq: 1 << 60}, nil); !errors.Is(err, ErrNoLog) {
@@ -298,7 +298,7 @@ func (x *crashTest) Drop(t *rapid.T) {
 	} else if len(x.states) > 0 {
 		i := rapid.IntRange(0, len(x.states)-1).Draw(t, "which")
 		id := x.states[i].ID()
-		if err := x.s.DropLog(id, x.done(t)); err != nil {
+		if err := x.s.DropLog(id, x.done()); err != nil {
 			t.Fatal(err)
 		}
 		x.states = slices.Delete(x.states, i, i+1)

@@ -1,8 +1,9 @@
 package storage
 
-// Cursor walks the live records of a log that match its filters, in order of sequence, and knows at every moment exactly
-// how many it has still to give. It is what a consumer reads from. A Cursor is used by one goroutine at a time and costs
-// nothing while it is not used; deletes and purges that happen ahead of it are accounted for at its next use.
+// Cursor walks the live records of a log that match its filters, in order of sequence, and knows at every moment
+// exactly how many it has still to give. It is what a consumer reads from. A Cursor is used by one goroutine at a
+// time and costs nothing while it is not used; deletes and purges that happen ahead of it are accounted for at its
+// next use.
 type Cursor struct {
 	l       *Log
 	idx     *index

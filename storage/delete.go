@@ -4,6 +4,8 @@ import "slices"
 
 // Delete removes the live records among seqs and returns how many there were. With erase their bytes are overwritten on
 // disk when their space is next rewritten. Errors as for Append.
+//
+//nolint:revive // erase is what the record says, not a mode
 func (l *Log) Delete(seqs []uint64, erase bool, done Done) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -22,14 +24,18 @@ func (l *Log) Delete(seqs []uint64, erase bool, done Done) (int, error) {
 		l.ords = slices.Compact(l.ords)
 	}
 	n := len(l.ords)
-	if err := l.deleteOrds(erase, done); err != nil {
+	var flags deleteFlags
+	if erase {
+		flags = flagErase
+	}
+	if err := l.deleteOrds(flags, done); err != nil {
 		return 0, err
 	}
 	return n, nil
 }
 
 // deleteOrds deletes the live records with the ordinals in l.ords, which are ascending.
-func (l *Log) deleteOrds(erase bool, done Done) error {
+func (l *Log) deleteOrds(flags deleteFlags, done Done) error {
 	if len(l.ords) == 0 {
 		return l.settle(done)
 	}
@@ -41,7 +47,7 @@ func (l *Log) deleteOrds(erase bool, done Done) error {
 	w := l.w
 	w.mu.Lock()
 	g, err := w.put(l.home(), maxDelete(l.runs), done, func(b []byte) []byte {
-		return appendDelete(b, l.meta.ID, erase, l.runs)
+		return appendDelete(b, l.meta.ID, flags, l.runs)
 	})
 	if err == nil {
 		t := g.touch(l)
@@ -200,7 +206,7 @@ func (l *Log) purgeMatching(filter Filter, upTo, keep uint64, done Done) (uint64
 	slices.Sort(l.ords)
 	l.ords = l.ords[:len(l.ords)-int(min(keep, uint64(len(l.ords))))]
 	n := uint64(len(l.ords))
-	if err := l.deleteOrds(false, done); err != nil {
+	if err := l.deleteOrds(0, done); err != nil {
 		return 0, err
 	}
 	return n, nil

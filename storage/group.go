@@ -1,7 +1,7 @@
 package storage
 
-// group is what one commit makes durable: everything appended while the one before it was on its way. It is filled under
-// the writer's lock.
+// group is what one commit makes durable: everything appended while the one before it was on its way. It is filled
+// under the writer's lock.
 type group struct {
 	num            uint64
 	secFrom, secTo uint64 // its sections; none in a memory store, whose sections span groups

@@ -48,9 +48,9 @@ type removal struct {
 // maxRemovals bounds the ring of removals a log remembers for its cursors; must be a power of two.
 const maxRemovals = 8192
 
-// index holds the records of one log by ordinal: the n-th record appended to it has ordinal n, whatever its sequence, so
-// that gaps cost nothing. It has two views. The head: what the last call left. The visible one: what is durable, with
-// ordinals below vis; it still has the records whose deletion is not durable. Guarded by its log's lock.
+// index holds the records of one log by ordinal: the n-th record appended to it has ordinal n, whatever its sequence,
+// so that gaps cost nothing. It has two views. The head: what the last call left. The visible one: what is durable,
+// with ordinals below vis; it still has the records whose deletion is not durable. Guarded by its log's lock.
 type index struct {
 	chunks  []*chunk
 	base    uint64 // number of chunks[0]
@@ -369,8 +369,8 @@ func (x *index) chainAt(k *keyInfo, ord uint64) uint64 {
 	}
 }
 
-// chainAfter is chainAt for an ord beyond a record of the key that was found before: from (ordinal plus one; 0: none). A
-// record that is gone keeps its link, so that the walk can go on from it.
+// chainAfter is chainAt for an ord beyond a record of the key that was found before: from (ordinal plus one; 0:
+// none). A record that is gone keeps its link, so that the walk can go on from it.
 func (x *index) chainAfter(k *keyInfo, from, ord uint64) uint64 {
 	if k.chainLast == 0 || k.chainLast-1 < ord {
 		return 0

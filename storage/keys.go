@@ -23,9 +23,9 @@ const (
 	noKey     = ^uint32(0)
 )
 
-// keyTable maps keys to small dense ids: open addressing over ids, the bytes in an arena, no pointer per key. Ids of keys
-// that have no records left are used again; assigned counts each time an id is given to a key, and recent remembers the
-// last ids given, so that what is memoised per id can be kept up to date.
+// keyTable maps keys to small dense ids: open addressing over ids, the bytes in an arena, no pointer per key. Ids of
+// keys that have no records left are used again; assigned counts each time an id is given to a key, and recent
+// remembers the last ids given, so that what is memoised per id can be kept up to date.
 type keyTable struct {
 	seed   maphash.Seed
 	slots  []uint64 // hash<<32 | id+1; 0 is free
@@ -219,17 +219,16 @@ type bitset []uint64
 
 func (b bitset) has(i uint32) bool { return int(i>>6) < len(b) && b[i>>6]&(1<<(i&63)) != 0 }
 
-func (b *bitset) set(i uint32, on bool) {
+func (b *bitset) add(i uint32) {
 	for int(i>>6) >= len(*b) {
-		if !on {
-			return
-		}
 		*b = append(*b, 0)
 	}
-	if on {
-		(*b)[i>>6] |= 1 << (i & 63)
-	} else {
-		(*b)[i>>6] &^= 1 << (i & 63)
+	(*b)[i>>6] |= 1 << (i & 63)
+}
+
+func (b bitset) remove(i uint32) {
+	if int(i>>6) < len(b) {
+		b[i>>6] &^= 1 << (i & 63)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 type LogSpec struct {
 	// Shards the log lives in: one, or several for a spread log.
 	Shards []ShardID
-	// Memory says that the log is to be kept in RAM only. Such a log lives in a store without a directory; elsewhere it is
-	// refused.
+	// Memory says that the log is to be kept in RAM only. Such a log lives in a store without a directory; elsewhere
+	// it is refused.
 	Memory bool
 	// FirstSeq is the sequence of the first record; 0 means 1.
 	FirstSeq uint64
@@ -22,14 +22,14 @@ type LogSpec struct {
 	Route func(key []byte) int
 }
 
-// Done is told when what was appended is durable (nil) or can never be (the error). It runs on the ack loop: it must not
-// block, nor append to the same log synchronously under a lock it may be waiting for.
+// Done is told when what was appended is durable (nil) or can never be (the error). It runs on the ack loop: it must
+// not block, nor append to the same log synchronously under a lock it may be waiting for.
 type Done func(error)
 
-// Log is one ordered log of records. Methods that change it (Append, Delete, Purge) are called under the owner's lock,
-// one at a time; they return at once, do no I/O and take effect at the head immediately. Methods that read may be called
-// by anyone at any time and stop at the visible position, except where they say "at the head": a record appended is not
-// shown before it is durable, and one deleted is shown until its deletion is.
+// Log is one ordered log of records. Methods that change it (Append, Delete, Purge) are called under the owner's
+// lock, one at a time; they return at once, do no I/O and take effect at the head immediately. Methods that read may
+// be called by anyone at any time and stop at the visible position, except where they say "at the head": a record
+// appended is not shown before it is durable, and one deleted is shown until its deletion is.
 type Log struct {
 	w     *writer
 	meta  logMeta
@@ -167,10 +167,10 @@ func (l *Log) Sync(done Done) {
 	done(err)
 }
 
-// OnVisible sets fn to be called on the ack loop, under no lock, whenever the visible position moves, with the new one and
-// a nil error: once for a group commit (after the done functions of that commit), not once for each record. When the
-// directory stops for good it is called one last time with the error: nothing above visible was or will be acknowledged
-// by this Store; open the directory again to learn what is there.
+// OnVisible sets fn to be called on the ack loop, under no lock, whenever the visible position moves, with the new
+// one and a nil error: once for a group commit (after the done functions of that commit), not once for each record.
+// When the directory stops for good it is called one last time with the error: nothing above visible was or will be
+// acknowledged by this Store; open the directory again to learn what is there.
 func (l *Log) OnVisible(fn func(visible uint64, err error)) {
 	if fn == nil {
 		l.onVis.Store(nil)

@@ -11,7 +11,8 @@ import (
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
-// The meta file says what a directory is. It is written once, when the directory is made. All numbers are little-endian.
+// The meta file says what a directory is. It is written once, when the directory is made. All numbers are
+// little-endian.
 //
 //	0       8         12       16    20
 //	+-------+---------+--------+-----+

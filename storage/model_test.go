@@ -133,7 +133,6 @@ type logTest struct {
 	m       model
 	cursors []*modelCursor
 	freeze  chan struct{} // not nil: the ack loop stands still until it is closed
-	rec     Record
 }
 
 var testParts = []string{"a", "b", "c", "dd", "e"}

@@ -112,8 +112,8 @@ func (w *writer) barrier(done Done) error {
 	return nil
 }
 
-// move writes a record that was read from section sec again, if it is still the one the index knows and is not deleted. It
-// returns the bytes queued.
+// move writes a record that was read from section sec again, if it is still the one the index knows and is not
+// deleted. It returns the bytes queued.
 func (l *Log) move(d *decoded, sec uint64, shard ShardID) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,8 +195,9 @@ func (s *StateLog) footprint() int64 {
 	return int64(len(s.entries)) + recordHead*int64(s.changes+1)
 }
 
-// rewrite writes the whole state log again: the record that says that it exists, which is a new beginning, its checkpoint
-// and its changes. They are in one group, so that either all of it is there after a crash or nothing of it.
+// rewrite writes the whole state log again: the record that says that it exists, which is a new beginning, its
+// checkpoint and its changes. They are in one group, so that either all of it is there after a crash or nothing of
+// it.
 func (s *StateLog) rewrite() (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

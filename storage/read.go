@@ -119,7 +119,8 @@ func (l *Log) read(find func(x *index) (uint64, error)) (Record, error) {
 	}
 }
 
-// Get returns the record at seq: ErrNotFound if it was deleted or never was, ErrEOF if seq is above the visible position.
+// Get returns the record at seq: ErrNotFound if it was deleted or never was, ErrEOF if seq is above the visible
+// position.
 func (l *Log) Get(seq uint64) (Record, error) {
 	return l.read(func(x *index) (uint64, error) {
 		if seq > l.visible.Load() {
@@ -260,7 +261,7 @@ func (x *index) eachMatch(filters []Filter, fn func(id uint32)) {
 		x.eachKey(f, func(id uint32) bool {
 			if !seen.has(id) {
 				if len(filters) > 1 {
-					seen.set(id, true)
+					seen.add(id)
 				}
 				fn(id)
 			}
@@ -350,8 +351,8 @@ func (l *Log) EachDeleted(fn func(seq uint64) bool) {
 	}
 }
 
-// gaps returns the next runs of sequences that are not live from want on (0: from the first record), where to go on, and
-// whether there is more. The lock is held.
+// gaps returns the next runs of sequences that are not live from want on (0: from the first record), where to go on,
+// and whether there is more. The lock is held.
 func (l *Log) gaps(want uint64) (gaps []seqRun, next uint64, more bool) {
 	const batch = 4096
 	x := l.vis

@@ -21,8 +21,8 @@ type replayer struct {
 	rec   decoded
 }
 
-// replayLog is a log or state log on its way back. Of one whose beginning was dropped from the tail the record that says
-// it exists comes later than other records, or the record that says it is gone does.
+// replayLog is a log or state log on its way back. Of one whose beginning was dropped from the tail the record that
+// says it exists comes later than other records, or the record that says it is gone does.
 type replayLog struct {
 	id    LogID
 	log   *Log
@@ -36,6 +36,14 @@ type lateRecord struct {
 	e   entry
 	key []byte
 }
+
+// logKind says which of the two a record belongs to.
+type logKind bool
+
+const (
+	aLog      logKind = false
+	aStateLog logKind = true
+)
 
 // part is a section of a block on its way through replay.
 type part struct {
@@ -150,29 +158,34 @@ func (r *replayer) records() (*part, error) {
 }
 
 // log returns the log of a record, making one if its beginning is not in the tail any more.
-func (r *replayer) log(id LogID, state bool) (*replayLog, error) {
-	if r.last != nil && r.last.id == id && (r.last.state != nil) == state {
-		return r.last, nil
-	}
-	l := r.logs[id]
-	if l == nil {
-		l = &replayLog{id: id}
-		r.logs[id] = l
-		meta := logMeta{ID: id, State: state, Shards: []ShardID{0}}
-		switch {
-		case id == catalogID:
-			l.state, l.known = r.s.catalog, true
-		case state:
-			l.state = newStateLog(r.w, meta)
-		default:
-			l.log = newLog(r.w, meta, newIndex(r.s.seed))
+func (r *replayer) log(id LogID, what logKind) (*replayLog, error) {
+	l := r.last
+	if l == nil || l.id != id {
+		if l = r.logs[id]; l == nil {
+			l = &replayLog{id: id}
+			r.logs[id] = l
 		}
+		r.last = l
 	}
-	if (l.state != nil) != state {
+	if l.log == nil && l.state == nil {
+		r.make(l, what)
+	}
+	if (l.state != nil) != (what == aStateLog) {
 		return nil, fmt.Errorf("log %d has records both of a log and of a state log", id)
 	}
-	r.last = l
 	return l, nil
+}
+
+func (r *replayer) make(l *replayLog, what logKind) {
+	meta := logMeta{ID: l.id, State: what == aStateLog, Shards: []ShardID{0}}
+	switch {
+	case l.id == catalogID:
+		l.state, l.known = r.s.catalog, true
+	case meta.State:
+		l.state = newStateLog(r.w, meta)
+	default:
+		l.log = newLog(r.w, meta, newIndex(r.s.seed))
+	}
 }
 
 // apply does what the record in r.rec says.
@@ -189,7 +202,7 @@ func (r *replayer) apply(id uint64, sec *section) error {
 		return r.change(id)
 	case kindMessage, kindMoved, kindDelete, kindTruncate:
 	}
-	l, err := r.log(r.rec.log, false)
+	l, err := r.log(r.rec.log, aLog)
 	if err != nil {
 		return err
 	}
@@ -231,7 +244,11 @@ func (r *replayer) exists(sec uint64) error {
 	if len(m.Shards) == 0 {
 		return fmt.Errorf("log %d is in no shard", m.ID)
 	}
-	l, err := r.log(m.ID, m.State)
+	what := aLog
+	if m.State {
+		what = aStateLog
+	}
+	l, err := r.log(m.ID, what)
 	if err != nil {
 		return err
 	}
@@ -267,7 +284,7 @@ func (r *replayer) drop(id LogID) {
 }
 
 func (r *replayer) change(sec uint64) error {
-	l, err := r.log(r.rec.log, true)
+	l, err := r.log(r.rec.log, aStateLog)
 	if err != nil {
 		return err
 	}
@@ -367,7 +384,8 @@ func (r *replayer) finish() error {
 	for id, l := range r.logs {
 		if !l.known {
 			return &CorruptError{
-				Path: r.s.opts.Dir, Err: fmt.Errorf("log %d has records, but the one that says it exists is missing", id),
+				Path: r.s.opts.Dir,
+				Err:  fmt.Errorf("log %d has records, but the one that says it exists is missing", id),
 				Hint: "restore the directory from a backup or a replica",
 			}
 		}

@@ -22,8 +22,8 @@ func (w *writer) isLow() bool {
 	return ok && t.Room() < w.opts.SegmentSize/2
 }
 
-// checkRoom sees to it that the next segment gets its space in time: by the sweeper, so that no commit waits for that, but
-// when that is late by the commit loop itself.
+// checkRoom sees to it that the next segment gets its space in time: by the sweeper, so that no commit waits for
+// that, but when that is late by the commit loop itself.
 func (w *writer) checkRoom() error {
 	if !w.isLow() {
 		return nil
@@ -36,7 +36,8 @@ func (w *writer) checkRoom() error {
 	return err
 }
 
-// reserve takes the space of the next segment, or refuses messages until that is possible. It may be called by any goroutine.
+// reserve takes the space of the next segment, or refuses messages until that is possible. It may be called by any
+// goroutine.
 func (w *writer) reserve() error {
 	t, ok := w.tail.(roomy)
 	if !ok || !w.isLow() && !w.lacksRoom() {
@@ -59,8 +60,8 @@ func (w *writer) lacksRoom() bool {
 	return w.noRoom != nil
 }
 
-// refuse sets or clears a reason to refuse appends for lack of space: w.err, which is for all, or w.noRoom. It tells the
-// owner when the first is set and the last is cleared. A reason to stop for good stays.
+// refuse sets or clears a reason to refuse appends for lack of space: w.err, which is for all, or w.noRoom. It tells
+// the owner when the first is set and the last is cleared. A reason to stop for good stays.
 func (w *writer) refuse(reason *error, err error) {
 	w.mu.Lock()
 	before := w.err != nil || w.noRoom != nil

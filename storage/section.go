@@ -49,8 +49,8 @@ type secDir struct {
 	pages []*secPage
 }
 
-// sectionTable finds a section by its number. Numbers rise by one. Adding and trimming are guarded by the writer's lock,
-// get is not.
+// sectionTable finds a section by its number. Numbers rise by one. Adding and trimming are guarded by the writer's
+// lock, get is not.
 type sectionTable struct {
 	dir atomic.Pointer[secDir]
 	end uint64 // guarded by the writer's lock

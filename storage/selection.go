@@ -95,10 +95,11 @@ func (s *selection) evaluate(t *keyTable, id uint32) {
 	if !s.many {
 		s.few = slices.DeleteFunc(s.few, func(w keyWalk) bool { return w.id == id })
 	}
-	s.ids.set(id, on)
 	if !on {
+		s.ids.remove(id)
 		return
 	}
+	s.ids.add(id)
 	s.mask[id>>6%words] |= 1 << (id & 63)
 	if s.many = s.many || len(s.few) == maxFew; s.many {
 		s.few = s.few[:0]

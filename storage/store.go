@@ -29,8 +29,8 @@ type Store struct {
 	release func() error // gives up what Open took: the lock and the tail
 }
 
-// Open opens or makes a data directory, replays what is on disk and starts its loops. Errors: ErrLocked (naming the other
-// process), *CorruptError, or an I/O error.
+// Open opens or makes a data directory, replays what is on disk and starts its loops. Errors: ErrLocked (naming the
+// other process), *CorruptError, or an I/O error.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o.setDefaults()
 	s := newStore(o)
@@ -169,6 +169,8 @@ func (s *Store) DropLog(id LogID, done Done) error {
 
 // CreateStateLog makes a state log in shard. One that is to be kept in memory lives in a store without a directory;
 // elsewhere it is refused.
+//
+//nolint:revive // memory is checked, it controls nothing
 func (s *Store) CreateStateLog(shard ShardID, name string, memory bool) (*StateLog, error) {
 	if memory && s.opts.Dir != "" {
 		return nil, fmt.Errorf("state log %q: %w", name, errMemory)

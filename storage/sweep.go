@@ -21,9 +21,10 @@ const (
 	spareSlabs    = 16
 )
 
-// sweepLoop gives back the space of what is dead. Whole segments at the front of the tail are dropped when nothing in them
-// is needed; what is needed is written again at the end when more than half of what is on disk is dead, so that a few
-// records that stay do not keep everything that was written after them. In a memory store the same is done slab by slab.
+// sweepLoop gives back the space of what is dead. Whole segments at the front of the tail are dropped when nothing in
+// them is needed; what is needed is written again at the end when more than half of what is on disk is dead, so that
+// a few records that stay do not keep everything that was written after them. In a memory store the same is done slab
+// by slab.
 func (s *Store) sweepLoop() {
 	sp := &s.w.space
 	wait := minRetry
@@ -145,8 +146,8 @@ func (s *Store) dropDead() error {
 	if n == 0 {
 		return nil
 	}
-	// What is dropped may hold the last trace of a log id and of a shard's position. And what makes it dead, a checkpoint
-	// say, may be queued still: it must be durable first. Writing the store record waits for both.
+	// What is dropped may hold the last trace of a log id and of a shard's position. And what makes it dead, a
+	// checkpoint say, may be queued still: it must be durable first. Writing the store record waits for both.
 	if err := s.writeStore(); err != nil {
 		return err
 	}
@@ -172,7 +173,8 @@ func (s *Store) writeStore() error {
 		heads[i] = w.shards[i].head
 	}
 	sh := &w.shards[0]
-	_, err := w.put(sh, maxFixed+len(heads)*binary.MaxVarintLen64, func(err error) { done <- err }, func(b []byte) []byte {
+	n := maxFixed + len(heads)*binary.MaxVarintLen64
+	_, err := w.put(sh, n, func(err error) { done <- err }, func(b []byte) []byte {
 		return appendStore(b, s.nextID, heads)
 	})
 	w.mu.Unlock()
