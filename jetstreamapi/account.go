@@ -140,10 +140,10 @@ func (r *request) reject(out *publisher) {
 	r.done(out)
 }
 
-func (a *account) countAPI(failed bool) {
+func (a *account) countAPI(resp *jsapi.Response) {
 	a.apiTotal.Add(1)
 	a.svc.apiTotal.Add(1)
-	if failed {
+	if resp.Error != nil {
 		a.apiErrors.Add(1)
 		a.svc.apiErrors.Add(1)
 	}

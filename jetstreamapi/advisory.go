@@ -2,6 +2,7 @@ package jetstreamapi
 
 import (
 	"encoding/json"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -17,7 +18,7 @@ func (a *account) advise(subject string, event any) {
 	sent := a.advisories.push(func(out *publisher) {
 		b, err := json.Marshal(event)
 		if err != nil {
-			a.svc.log.Error("an advisory could not be encoded", "subject", subject, "error", err)
+			a.svc.log.Error("an advisory could not be encoded", slog.String("subject", subject), slog.Any("error", err))
 			return
 		}
 		out.send(subject, nil, b)

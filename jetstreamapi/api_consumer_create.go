@@ -2,6 +2,7 @@ package jetstreamapi
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -48,7 +49,7 @@ func serveConsumerCreate(r *request, out *publisher) {
 // consumerMade answers once the consumer is durable.
 func (r *request) consumerMade(out *publisher, resp *jsapi.ConsumerCreateResponse, c *consumerEntry, err error) {
 	if err != nil {
-		r.svc.log.Error("a consumer could not be made", "account", r.acc.name, "subject", r.subject, "error", err)
+		r.logger().Error("a consumer could not be made", slog.Any("error", err))
 		r.fail(out, server.NewJSConsumerCreateError(errConsumerStore))
 		return
 	}

@@ -2,6 +2,7 @@ package jetstreamapi
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -38,18 +39,18 @@ func serveStreamCreate(r *request, out *publisher) {
 	created := func(e *streamEntry, err error) func(*publisher) {
 		return func(out *publisher) {
 			if err != nil {
-				r.svc.log.Error("a stream could not be made", "account", r.acc.name, "stream", cfg.Name, "error", err)
+				r.logger().Error("a stream could not be made", slog.Any("error", err))
 				r.fail(out, server.NewJSStreamCreateError(errStreamStore))
 				return
 			}
 			resp.StreamInfo = e.info(e.state(false, ""))
-			resp.StreamInfo.Domain = "" // nats-server leaves it out of this answer
-			resp.StreamInfo.Config.Metadata = withServer(resp.StreamInfo.Config.Metadata)
+			resp.Domain = "" // nats-server leaves it out of this answer
+			resp.Config.Metadata = withServer(resp.Config.Metadata)
 			resp.DidCreate = true
 			r.done(out)
 		}
 	}
-	if apiErr := r.acc.createStream(cfg, req.Pedantic, func(e *streamEntry, err error) {
+	if apiErr := r.acc.createStream(&req, func(e *streamEntry, err error) {
 		r.later(created(e, err))()
 	}); apiErr != nil {
 		r.fail(out, apiErr)
@@ -73,13 +74,14 @@ func checkCreateRequest(name string, cfg *server.StreamConfig) *jsapi.Error {
 
 // createStream makes a stream. done is called once it is durable, or with the error that kept it from being; the API
 // error is for a request that is refused, done is not called then.
-func (a *account) createStream(cfg *server.StreamConfig, pedantic bool, done func(*streamEntry, error)) *jsapi.Error {
+func (a *account) createStream(req *jsapi.StreamCreateRequest, done func(*streamEntry, error)) *jsapi.Error {
+	cfg := &req.StreamConfig
 	a.change.Lock()
 	defer a.change.Unlock()
 	if apiErr := a.checkStreamCount(cfg); apiErr != nil {
 		return apiErr
 	}
-	if apiErr := a.completeStream(cfg, pedantic); apiErr != nil {
+	if apiErr := a.completeStream(req); apiErr != nil {
 		return apiErr
 	}
 	a.mu.RLock()
@@ -139,11 +141,12 @@ func (a *account) checkLimits(cfg *server.StreamConfig) *jsapi.Error {
 }
 
 // completeStream fills and checks a configuration, alone and beside the account's other streams.
-func (a *account) completeStream(cfg *server.StreamConfig, pedantic bool) *jsapi.Error {
-	if apiErr := stream.Complete(cfg, pedantic, a.streamLimits(cfg)); apiErr != nil {
+func (a *account) completeStream(req *jsapi.StreamCreateRequest) *jsapi.Error {
+	cfg := &req.StreamConfig
+	if apiErr := stream.Complete(cfg, req.Pedantic, a.streamLimits(cfg)); apiErr != nil {
 		return apiErr
 	}
-	if apiErr := a.checkRelations(cfg, pedantic); apiErr != nil {
+	if apiErr := a.checkRelations(req); apiErr != nil {
 		return apiErr
 	}
 	if cfg.Replicas > 1 {
@@ -203,12 +206,12 @@ func (a *account) makeStream(cfg *server.StreamConfig, done func(*streamEntry, e
 	}
 	e.logID = log.ID()
 	durable, started := whenBoth(func(err error) { done(e, err) })
-	if err := a.record(e.memory, e.record(cfg), durable); err != nil {
-		return errors.Join(err, e.dropLog(nil))
+	if err := a.record(e.record(cfg), durable); err != nil {
+		return errors.Join(err, e.dropLog())
 	}
 	if err := e.start(log); err != nil {
-		gone := catalogRecord{Account: a.name, Stream: e.name, Removed: true}
-		started(errors.Join(err, a.record(e.memory, gone, nil), e.dropLog(nil)))
+		gone := e.removal()
+		started(errors.Join(err, a.record(gone, nil), e.dropLog()))
 		return nil
 	}
 	a.addStream(e)
@@ -236,9 +239,10 @@ func whenBoth(done func(error)) (first, second func(error)) {
 	return call, call
 }
 
-// record writes a record to the catalog, unless the asset lives in memory. done is called once it is durable.
-func (a *account) record(memory bool, r catalogRecord, done storage.Done) error {
-	if memory {
+// record writes a record to the catalog, unless the asset lives in memory. done (may be nil) is called once it is
+// durable.
+func (a *account) record(r catalogRecord, done storage.Done) error {
+	if r.memory {
 		if done != nil {
 			done(nil)
 		}

@@ -1,6 +1,8 @@
 package jetstreamapi
 
 import (
+	"log/slog"
+
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
@@ -43,11 +45,12 @@ func serveStreamDelete(r *request, out *publisher) {
 	}
 }
 
-// deleteStream removes a stream, its consumers and what they store; done is called once that is durable. change is held.
+// deleteStream removes a stream, its consumers and what they store; done is called once that is durable. change is
+// held.
 func (a *account) deleteStream(e *streamEntry, done storage.Done) error {
-	gone := catalogRecord{Account: a.name, Stream: e.name, Removed: true}
+	gone := e.removal()
 	durable, stopped := whenBoth(done)
-	if err := a.record(e.memory, gone, durable); err != nil {
+	if err := a.record(gone, durable); err != nil {
 		return err
 	}
 	a.mu.RLock()
@@ -58,18 +61,17 @@ func (a *account) deleteStream(e *streamEntry, done storage.Done) error {
 	a.mu.RUnlock()
 	for _, c := range consumers {
 		c.gone.Store(true)
-		c.stop(statusDeleted, jsapi.StatusConsumerDeleted)
+		c.stop(jsapi.StatusConsumerDeleted)
 		a.removeConsumer(c)
 		if err := c.dropState(); err != nil {
-			a.svc.log.Warn("the state of a deleted consumer stays for now",
-				"account", a.name, "stream", e.name, "consumer", c.name, "error", err)
+			c.logger().Warn("the state of a deleted consumer stays for now", slog.Any("error", err))
 		}
 		a.adviseConsumer(e.name, c.name, server.DeleteEvent)
 	}
 	e.stop()
 	a.removeStream(e)
-	if err := e.dropLog(nil); err != nil {
-		a.svc.log.Warn("the log of a deleted stream stays for now", "account", a.name, "stream", e.name, "error", err)
+	if err := e.dropLog(); err != nil {
+		e.logger().Warn("the log of a deleted stream stays for now", slog.Any("error", err))
 	}
 	a.adviseStream(e.name, server.DeleteEvent)
 	stopped(nil)

@@ -8,7 +8,8 @@ import (
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 )
 
-// serveStreamPurge answers STREAM.PURGE.<name>: all messages, or those of a filter, below a sequence, or but the newest.
+// serveStreamPurge answers STREAM.PURGE.<name>: all messages, or those of a filter, below a sequence, or but the
+// newest.
 func serveStreamPurge(r *request, out *publisher) {
 	var resp jsapi.StreamPurgeResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiStreamPurgeResponseType)

@@ -26,7 +26,7 @@ func serveStreamUpdate(r *request, out *publisher) {
 	a, cfg := r.acc, &req.StreamConfig
 	a.change.Lock()
 	defer a.change.Unlock()
-	e, apiErr := a.checkUpdate(r.token(2), cfg, req.Pedantic)
+	e, apiErr := a.checkUpdate(r.token(2), &req)
 	if apiErr != nil {
 		r.fail(out, apiErr)
 		return
@@ -38,7 +38,7 @@ func serveStreamUpdate(r *request, out *publisher) {
 				return
 			}
 			resp.StreamInfo = e.info(e.state(false, ""))
-			resp.StreamInfo.Config.Metadata = withServer(resp.StreamInfo.Config.Metadata)
+			resp.Config.Metadata = withServer(resp.Config.Metadata)
 			r.done(out)
 		})()
 	})
@@ -47,15 +47,16 @@ func serveStreamUpdate(r *request, out *publisher) {
 	}
 }
 
-// checkUpdate completes cfg and checks that the stream may go over to it. change is held.
-func (a *account) checkUpdate(name string, cfg *server.StreamConfig, pedantic bool) (*streamEntry, *jsapi.Error) {
-	if apiErr := stream.Complete(cfg, pedantic, a.streamLimits(cfg)); apiErr != nil {
+// checkUpdate completes the configuration and checks that the stream may go over to it. change is held.
+func (a *account) checkUpdate(name string, req *jsapi.StreamCreateRequest) (*streamEntry, *jsapi.Error) {
+	cfg := &req.StreamConfig
+	if apiErr := stream.Complete(cfg, req.Pedantic, a.streamLimits(cfg)); apiErr != nil {
 		return nil, apiErr
 	}
 	if name != cfg.Name {
 		return nil, server.NewJSStreamMismatchError()
 	}
-	if apiErr := a.checkRelations(cfg, pedantic); apiErr != nil {
+	if apiErr := a.checkRelations(req); apiErr != nil {
 		return nil, apiErr
 	}
 	e, apiErr := a.stream(name)
@@ -67,7 +68,7 @@ func (a *account) checkUpdate(name string, cfg *server.StreamConfig, pedantic bo
 	if cfg.Replicas > 1 {
 		return nil, server.NewJSStreamReplicasNotSupportedError()
 	}
-	if apiErr := stream.CheckUpdate(old, cfg, pedantic); apiErr != nil {
+	if apiErr := stream.CheckUpdate(old, cfg, req.Pedantic); apiErr != nil {
 		return nil, apiErr
 	}
 	added := max(max(cfg.MaxBytes, 0)-max(old.MaxBytes, 0), 0)
@@ -108,18 +109,18 @@ func (e *streamEntry) checkConsumerLimits(old, cfg *server.StreamConfig) error {
 	return errors.New("change to limits violates consumers: " + strings.Join(bad, ", "))
 }
 
-// updateStream writes the new configuration to the catalog and to the running stream; done is called once it is durable.
-// change is held.
+// updateStream writes the new configuration to the catalog and to the running stream; done is called once it is
+// durable. change is held.
 func (a *account) updateStream(e *streamEntry, cfg *server.StreamConfig, done storage.Done) error {
 	durable, applied := whenBoth(done)
-	if err := a.record(e.memory, e.record(cfg), durable); err != nil {
+	if err := a.record(e.record(cfg), durable); err != nil {
 		return err
 	}
 	old := e.config()
 	err := e.stream.Update(*cloneConfig(cfg))
 	if err != nil {
 		// What the catalog says is what runs: put the old configuration back.
-		applied(errors.Join(err, a.record(e.memory, e.record(old), nil)))
+		applied(errors.Join(err, a.record(e.record(old), nil)))
 		return nil
 	}
 	a.addReserved(old, -1)

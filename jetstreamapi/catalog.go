@@ -41,6 +41,8 @@ type catalogRecord struct {
 	Created  time.Time              `json:"created,omitzero"`
 	Config   *server.StreamConfig   `json:"config,omitempty"`
 	Settings *server.ConsumerConfig `json:"consumer_config,omitempty"`
+
+	memory bool // the asset lives in memory: the record is not written
 }
 
 // catalogCheckpoint is the whole catalog: streams before their consumers.
@@ -58,16 +60,20 @@ const minCheckpointChanges = 256
 // openCatalog reads the catalog of a store.
 func openCatalog(log *storage.StateLog) (*catalog, error) {
 	c := &catalog{log: log, live: make(map[catalogKey]*catalogStream)}
-	if err := log.Load(c.load); err != nil {
+	err := log.Load(func(entry []byte, checkpoint bool) error {
+		if checkpoint {
+			return c.restore(entry)
+		}
+		return c.apply(entry)
+	})
+	if err != nil {
 		return nil, fmt.Errorf("catalog: %w", err)
 	}
 	return c, nil
 }
 
-func (c *catalog) load(entry []byte, checkpoint bool) error {
-	if !checkpoint {
-		return c.apply(entry)
-	}
+// restore starts over from a checkpoint.
+func (c *catalog) restore(entry []byte) error {
 	var cp catalogCheckpoint
 	if err := json.Unmarshal(entry, &cp); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
@@ -171,8 +177,9 @@ func (c *catalog) checkpoint(done storage.Done) error {
 	return c.log.Checkpoint(b, done)
 }
 
-// probe writes the catalog anew and returns once it is durable, or cannot be.
-func (c *catalog) probe(ctx context.Context) error {
+// writable writes the catalog anew and returns once that is durable, or cannot be: a disk that failed may still be
+// readable, and is not served from before it takes writes again.
+func (c *catalog) writable(ctx context.Context) error {
 	durable := make(chan error, 1)
 	c.mu.Lock()
 	err := c.checkpoint(func(err error) { durable <- err })
@@ -230,6 +237,7 @@ func (c *catalog) logIDs() (map[storage.LogID]bool, error) {
 func (e *streamEntry) record(cfg *server.StreamConfig) catalogRecord {
 	return catalogRecord{
 		Account: e.acc.name, Stream: e.name, LogID: e.logID, Shards: e.shards, Created: e.created, Config: cfg,
+		memory: e.memory,
 	}
 }
 
@@ -238,5 +246,17 @@ func (c *consumerEntry) record(cfg *server.ConsumerConfig) catalogRecord {
 	e := c.stream
 	return catalogRecord{
 		Account: e.acc.name, Stream: e.name, Consumer: c.name, LogID: c.logID, Created: c.created, Settings: cfg,
+		memory: c.memory,
 	}
+}
+
+// removal is the entry that ends the stream and its consumers.
+func (e *streamEntry) removal() catalogRecord {
+	return catalogRecord{Account: e.acc.name, Stream: e.name, Removed: true, memory: e.memory}
+}
+
+// removal is the entry that ends the consumer.
+func (c *consumerEntry) removal() catalogRecord {
+	e := c.stream
+	return catalogRecord{Account: e.acc.name, Stream: e.name, Consumer: c.name, Removed: true, memory: c.memory}
 }

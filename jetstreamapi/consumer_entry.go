@@ -2,6 +2,7 @@ package jetstreamapi
 
 import (
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,11 @@ type consumerEntry struct {
 
 // config returns the configuration; it must not be changed.
 func (c *consumerEntry) config() *server.ConsumerConfig { return c.cfg.Load() }
+
+// logger returns the log with what the consumer is.
+func (c *consumerEntry) logger() *slog.Logger {
+	return c.stream.logger().With(slog.String("consumer", c.name))
+}
 
 // store is the store the consumer's state is in, nil while there is none.
 func (c *consumerEntry) store() *storage.Store {
@@ -76,16 +82,14 @@ func (c *consumerEntry) start(state *storage.StateLog) error {
 	c.detach = e.stream.Attach(o, o.Wake)
 	o.Wake(e.stream.Log().Visible()) // what became visible before Attach woke nobody
 	if err := c.open(); err != nil {
-		c.stop(statusShutdown, jsapi.StatusShutdown)
+		c.stop(jsapi.StatusShutdown)
 		return fmt.Errorf("consumer %s of stream %s: %w", c.name, e.name, err)
 	}
 	return nil
 }
 
-const (
-	statusShutdown = 409
-	statusDeleted  = 409
-)
+// statusEnded is the code of the status that waiting pull requests get when their consumer ends.
+const statusEnded = 409
 
 // The sids of a consumer's subscriptions start with what they are for.
 const (
@@ -132,14 +136,14 @@ func subscribeAll(s bus.Session, sid string, filters [2]string) error {
 }
 
 // stop ends the running consumer; waiting pull requests are answered with the status. Its state stays.
-func (c *consumerEntry) stop(code int, status string) {
+func (c *consumerEntry) stop(status string) {
 	if c.session != nil {
 		c.session.Close()
 	}
 	if c.consumer == nil {
 		return
 	}
-	c.consumer.Stop(code, status)
+	c.consumer.Stop(statusEnded, status)
 	if c.detach != nil {
 		c.detach()
 	}
@@ -185,8 +189,7 @@ func (c *consumerEntry) inactive() {
 	a := c.stream.acc
 	a.writes.pushAlways(func(*publisher) {
 		if err := a.deleteConsumer(c, nil); err != nil {
-			a.svc.log.Warn("an inactive consumer could not be deleted",
-				"account", a.name, "stream", c.stream.name, "consumer", c.name, "error", err)
+			c.logger().Warn("an inactive consumer could not be deleted", slog.Any("error", err))
 		}
 	})
 }

@@ -2,6 +2,7 @@ package jetstreamapi
 
 import (
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -97,7 +98,7 @@ func (a *account) whenDurable(c *consumerEntry, done func(*consumerEntry, error)
 		done(c, nil)
 		return
 	}
-	if err := a.record(false, c.record(c.config()), func(err error) { done(c, err) }); err != nil {
+	if err := a.record(c.record(c.config()), func(err error) { done(c, err) }); err != nil {
 		done(c, err)
 	}
 }
@@ -107,7 +108,7 @@ func (a *account) updateConsumer(c *consumerEntry, cfg *server.ConsumerConfig, d
 	if err := c.consumer.Update(*cfg); err != nil {
 		return err
 	}
-	if err := a.record(c.memory, c.record(cfg), done); err != nil {
+	if err := a.record(c.record(cfg), done); err != nil {
 		return errors.Join(err, c.consumer.Update(*c.config()))
 	}
 	c.cfg.Store(cfg)
@@ -227,12 +228,12 @@ func (a *account) makeConsumer(e *streamEntry, cfg *server.ConsumerConfig, done 
 	}
 	c.logID = state.ID()
 	durable, started := whenBoth(func(err error) { done(c, err) })
-	if err := a.record(c.memory, c.record(cfg), durable); err != nil {
+	if err := a.record(c.record(cfg), durable); err != nil {
 		return errors.Join(err, c.dropState())
 	}
 	if err := c.start(state); err != nil {
-		gone := catalogRecord{Account: a.name, Stream: e.name, Consumer: c.name, Removed: true}
-		started(errors.Join(err, a.record(c.memory, gone, nil), c.dropState()))
+		gone := c.removal()
+		started(errors.Join(err, a.record(gone, nil), c.dropState()))
 		return nil
 	}
 	a.addConsumer(c)
@@ -302,20 +303,19 @@ func (a *account) deleteConsumer(c *consumerEntry, done storage.Done) error {
 		done(nil)
 		return nil
 	}
-	gone := catalogRecord{Account: a.name, Stream: c.stream.name, Consumer: c.name, Removed: true}
+	gone := c.removal()
 	durable, stopped := whenBoth(done)
-	if err := a.record(c.memory, gone, durable); err != nil {
+	if err := a.record(gone, durable); err != nil {
 		c.gone.Store(false)
 		return err
 	}
-	c.stop(statusDeleted, jsapi.StatusConsumerDeleted)
+	c.stop(jsapi.StatusConsumerDeleted)
 	a.removeConsumer(c)
 	if c.stream.stream != nil {
 		c.stream.stream.DropUnneeded()
 	}
 	if err := c.dropState(); err != nil {
-		a.svc.log.Warn("the state of a deleted consumer stays for now",
-			"account", a.name, "stream", c.stream.name, "consumer", c.name, "error", err)
+		c.logger().Warn("the state of a deleted consumer stays for now", slog.Any("error", err))
 	}
 	a.adviseConsumer(c.stream.name, c.name, server.DeleteEvent)
 	stopped(nil)

@@ -1,10 +1,10 @@
 package jetstreamapi
 
 import (
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/noetl/ehdb-gateway/internal/bus"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
-
-	"github.com/nats-io/nats-server/v2/server"
 )
 
 // directSink takes the direct gets of one stream.

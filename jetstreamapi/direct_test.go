@@ -16,7 +16,7 @@ func (p *party) batch(t *testing.T, subject, body string) []string {
 	var out []string
 	for {
 		a := receive(t, ch)
-		out = append(out, normal(a, true))
+		out = append(out, ours(a))
 		if ended(clientHeader(a.header)) {
 			return out
 		}
@@ -44,7 +44,7 @@ func (o *oracle) batch(t *testing.T, subject, body string) []string {
 			t.Fatalf("%s: %v after %d answers", body, err, len(out))
 		}
 		h := formatHeader(m.Header)
-		out = append(out, normal(answer{header: h, data: string(m.Data)}, false))
+		out = append(out, normal(answer{header: h, data: string(m.Data)}))
 		if ended(h) {
 			return out
 		}

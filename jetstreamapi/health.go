@@ -6,8 +6,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Health returns what keeps JetStream, or some asset, from serving: nothing when all is well. An account, a stream of it
-// and a consumer of that can be named to ask about them alone ("": all); one that does not exist is an error, too.
+// Health returns what keeps JetStream, or some asset, from serving: nothing when all is well. An account, a stream of
+// it and a consumer of that can be named to ask about them alone ("": all); one that does not exist is an error, too.
 func (s *Service) Health(accountName, streamName, consumerName string) []server.HealthzError {
 	out := s.filesHealth()
 	accounts := s.sortedAccounts()

@@ -49,15 +49,15 @@ type party struct {
 	n       int
 }
 
-func newParty(t testing.TB, b bus.Bus, account string) *party {
-	t.Helper()
+func newParty(tb testing.TB, b bus.Bus, account string) *party {
+	tb.Helper()
 	p := &party{got: make(map[string]chan answer)}
 	s, err := b.Open(bus.KindClient, bus.Identity{Account: account, ID: 1}, p)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	p.session = s
-	t.Cleanup(s.Close)
+	tb.Cleanup(s.Close)
 	return p
 }
 
@@ -103,8 +103,8 @@ func (p *party) ask(subject, header, body string) <-chan answer {
 }
 
 // request sends a request and waits for its answer.
-func (p *party) request(t testing.TB, subject, header, body string) answer {
-	t.Helper()
+func (p *party) request(tb testing.TB, subject, header, body string) answer {
+	tb.Helper()
 	ch := p.ask(subject, header, body)
 	if ch == nil {
 		return answer{nobody: true}
@@ -113,25 +113,25 @@ func (p *party) request(t testing.TB, subject, header, body string) answer {
 	case a := <-ch:
 		return a
 	case <-time.After(answerTimeout):
-		t.Fatalf("%s %s: no answer", subject, body)
+		tb.Fatalf("%s %s: no answer", subject, body)
 		return answer{}
 	}
 }
 
 // must asks and decodes the answer, which must be no error.
-func (p *party) must(t testing.TB, v any, subject, body string) {
-	t.Helper()
-	a := p.request(t, subject, "", body)
+func (p *party) must(tb testing.TB, v any, subject, body string) {
+	tb.Helper()
+	a := p.request(tb, subject, "", body)
 	var head server.ApiResponse
 	if err := json.Unmarshal([]byte(a.data), &head); err != nil {
-		t.Fatalf("%s: %v in %q", subject, err, a)
+		tb.Fatalf("%s: %v in %q", subject, err, a)
 	}
 	if head.Error != nil {
-		t.Fatalf("%s: %v", subject, head.Error)
+		tb.Fatalf("%s: %v", subject, head.Error)
 	}
 	if v != nil {
 		if err := json.Unmarshal([]byte(a.data), v); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 }
@@ -144,15 +144,15 @@ func testOptions(b bus.Bus, dir string) Options {
 }
 
 // startService starts a service that is stopped when the test ends.
-func startService(t testing.TB, o Options) *Service {
-	t.Helper()
+func startService(tb testing.TB, o Options) *Service {
+	tb.Helper()
 	s := New(o)
 	if err := s.Start(context.Background()); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := s.Stop(context.Background()); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return s
@@ -161,33 +161,33 @@ func startService(t testing.TB, o Options) *Service {
 // oracle is a real nats-server and a client of it.
 type oracle struct{ nc *nats.Conn }
 
-func startOracle(t testing.TB, change func(*server.Options)) *oracle {
-	t.Helper()
-	_, o := startOracleServer(t, change)
+func startOracle(tb testing.TB, change func(*server.Options)) *oracle {
+	tb.Helper()
+	_, o := startOracleServer(tb, change)
 	return o
 }
 
-func startOracleServer(t testing.TB, change func(*server.Options)) (*server.Server, *oracle) {
-	t.Helper()
+func startOracleServer(tb testing.TB, change func(*server.Options)) (*server.Server, *oracle) {
+	tb.Helper()
 	o := &server.Options{
-		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), ServerName: "S1", NoLog: true, NoSigs: true,
+		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: tb.TempDir(), ServerName: "S1", NoLog: true, NoSigs: true,
 	}
 	if change != nil {
 		change(o)
 	}
 	s, err := server.NewServer(o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s.Start()
 	if !s.ReadyForConnections(answerTimeout) {
-		t.Fatal("the oracle does not start")
+		tb.Fatal("the oracle does not start")
 	}
 	nc, err := nats.Connect(s.ClientURL())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		nc.Close()
 		s.Shutdown()
 		s.WaitForShutdown()
@@ -195,24 +195,24 @@ func startOracleServer(t testing.TB, change func(*server.Options)) (*server.Serv
 	return s, &oracle{nc: nc}
 }
 
-func (o *oracle) request(t testing.TB, subject, header, body string) answer {
-	t.Helper()
+func (o *oracle) request(tb testing.TB, subject, header, body string) answer {
+	tb.Helper()
 	inbox := nats.NewInbox()
 	sub, err := o.nc.SubscribeSync(inbox)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	m := &nats.Msg{Subject: subject, Reply: inbox, Data: []byte(body), Header: parseHeader(header)}
 	if err := o.nc.PublishMsg(m); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	r, err := sub.NextMsg(answerTimeout)
 	if err != nil {
 		if err == nats.ErrNoResponders { //nolint:errorlint // the client's own
 			return answer{nobody: true}
 		}
-		t.Fatalf("oracle: %s %s: %v", subject, body, err)
+		tb.Fatalf("oracle: %s %s: %v", subject, body, err)
 	}
 	return answer{header: formatHeader(r.Header), data: string(r.Data)}
 }
@@ -251,15 +251,18 @@ func clientHeader(block string) string {
 	return formatHeader(m)
 }
 
+// ours is normal for an answer whose header is the raw block.
+func ours(a answer) string {
+	a.header = clientHeader(a.header)
+	return normal(a)
+}
+
 // normal makes an answer of either server comparable: volatile values are replaced by what kind they are.
-func normal(a answer, rawHeader bool) string {
+func normal(a answer) string {
 	if a.nobody {
 		return "no responders"
 	}
 	h := a.header
-	if rawHeader {
-		h = clientHeader(h)
-	}
 	if strings.Contains(h, "Nats-Time-Stamp") {
 		var m map[string][]string
 		if json.Unmarshal([]byte(h), &m) == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 )
 
-// Reserved metadata: what an asset needs is stored with it; what the server is, is added to answers about single assets.
+// Reserved metadata: what an asset needs is stored with it; what the server is, is added to answers about one asset.
 
 // API levels at which features came.
 const (
@@ -24,7 +24,8 @@ func setStreamLevel(cfg *server.StreamConfig) {
 	if cfg.AllowMsgTTL || cfg.SubjectDeleteMarkerTTL > 0 {
 		level = levelTTL
 	}
-	if cfg.AllowMsgCounter || cfg.AllowAtomicPublish || cfg.AllowMsgSchedules || cfg.PersistMode == server.AsyncPersistMode {
+	async := cfg.PersistMode == server.AsyncPersistMode
+	if cfg.AllowMsgCounter || cfg.AllowAtomicPublish || cfg.AllowMsgSchedules || async {
 		level = levelAtomic
 	}
 	if cfg.AllowBatchPublish {
@@ -72,8 +73,8 @@ func withServer(metadata map[string]string) map[string]string {
 	return out
 }
 
-// likeBefore returns metadata with the needed level as old has it, so that the comparison of two configurations is about
-// what the client set.
+// likeBefore returns metadata with the needed level as old has it, so that the comparison of two configurations is
+// about what the client set.
 func likeBefore(metadata, old map[string]string) map[string]string {
 	out := withoutServer(metadata)
 	delete(out, server.JSRequiredLevelMetadataKey)

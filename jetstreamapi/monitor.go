@@ -33,7 +33,7 @@ func (s *Service) Jsz(o *server.JSzOptions) *server.JSInfo {
 		Total:          len(accounts),
 	}
 	for _, a := range accounts {
-		a.addTotals(info, opts.RaftGroups)
+		a.addTotals(info, &opts)
 	}
 	for _, a := range shownAccounts(accounts, &opts) {
 		info.AccountDetails = append(info.AccountDetails, a.detail(&opts))
@@ -109,7 +109,7 @@ func (s *Service) Varz() server.JetStreamVarz {
 }
 
 // addTotals adds the account's streams to the totals of jsz.
-func (a *account) addTotals(info *server.JSInfo, leaders bool) {
+func (a *account) addTotals(info *server.JSInfo, o *server.JSzOptions) {
 	for _, e := range a.sortedStreams("") {
 		info.Streams++
 		if e.offline != nil {
@@ -122,7 +122,7 @@ func (a *account) addTotals(info *server.JSInfo, leaders bool) {
 		n := len(e.consumers)
 		a.mu.RUnlock()
 		info.Consumers += n
-		if leaders {
+		if o.RaftGroups {
 			info.StreamsLeader++
 			info.ConsumersLeader += len(a.sortedConsumers(e))
 		}

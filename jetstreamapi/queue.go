@@ -2,8 +2,8 @@ package jetstreamapi
 
 import "sync"
 
-// queue runs jobs on a few workers that exist only while there is something to do. Each worker owns one publisher, which
-// is flushed when the queue runs dry or every flushEvery jobs.
+// queue runs jobs on a few workers that exist only while there is something to do. Each worker owns one publisher,
+// which is flushed when the queue runs dry or every flushEvery jobs.
 type queue struct {
 	workers int // at most this many at once; 1 keeps the order of jobs
 	bound   int // at most this many waiting

@@ -11,13 +11,14 @@ import (
 
 // checkRelations checks what a stream's configuration says about other streams of the account: its mirror and sources.
 // It sets MirrorDirect to what the origin allows.
-func (a *account) checkRelations(cfg *server.StreamConfig, pedantic bool) *jsapi.Error {
+func (a *account) checkRelations(req *jsapi.StreamCreateRequest) *jsapi.Error {
+	cfg := &req.StreamConfig
 	if m := cfg.Mirror; m != nil && m.External == nil {
 		if origin := a.configOf(m.Name); origin != nil {
 			if tooSmall(cfg, origin) {
 				return server.NewJSMirrorMaxMessageSizeTooBigError()
 			}
-			if pedantic && cfg.MirrorDirect != origin.AllowDirect {
+			if req.Pedantic && cfg.MirrorDirect != origin.AllowDirect {
 				return server.NewJSPedanticError(errors.New("origin stream has direct get set, mirror has it disabled"))
 			}
 			cfg.MirrorDirect = origin.AllowDirect

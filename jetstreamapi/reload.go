@@ -2,12 +2,13 @@ package jetstreamapi
 
 import (
 	"errors"
+	"log/slog"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// SetAccounts changes which accounts have JetStream, and their limits, while the service runs. The streams of an account
-// that lost it are kept and served again once it has it back. Limits hold for what comes from then on.
+// SetAccounts changes which accounts have JetStream, and their limits, while the service runs. The streams of an
+// account that lost it are kept and served again once it has it back. Limits hold for what comes from then on.
 func (s *Service) SetAccounts(accounts map[string]server.JetStreamAccountLimits) error {
 	s.reload.Lock()
 	defer s.reload.Unlock()
@@ -30,14 +31,14 @@ func (s *Service) SetAccounts(accounts map[string]server.JetStreamAccountLimits)
 
 func (s *Service) removeAccount(a *account) {
 	a.stopServing()
-	a.stopAssets(func(*streamEntry) bool { return true })
+	a.stopAssets(a.sortedStreams(""))
 	for _, e := range a.sortedStreams("") {
 		a.removeStream(e)
 		if !e.memory {
 			continue
 		}
-		if err := e.dropLog(nil); err != nil {
-			s.log.Warn("a stream in memory is not freed", "account", a.name, "stream", e.name, "error", err)
+		if err := e.dropLog(); err != nil {
+			e.logger().Warn("a stream in memory is not freed", slog.Any("error", err))
 		}
 	}
 	s.mu.Lock()

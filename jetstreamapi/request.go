@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -25,6 +26,11 @@ type request struct {
 
 	resp any             // the answer
 	head *jsapi.Response // the part of resp with type and error
+}
+
+// logger returns the log with what the request is.
+func (r *request) logger() *slog.Logger {
+	return r.svc.log.With(slog.String("account", r.acc.name), slog.String("subject", r.subject))
 }
 
 // begin sets what the request will be answered with.
@@ -85,8 +91,7 @@ func decodeStrict(body []byte, v any) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 			err = fmt.Errorf("%w at offset %d", err, syntax.Offset)
 		}
 		return err
@@ -114,7 +119,7 @@ func (r *request) done(out *publisher) { r.answer(out, nil) }
 // answer answers with resp, under a header block.
 func (r *request) answer(out *publisher, header []byte) {
 	b := r.send(out, header)
-	r.acc.countAPI(r.head.Error != nil)
+	r.acc.countAPI(r.head)
 	r.acc.audit(r.subject, r.body, b)
 }
 
@@ -122,7 +127,7 @@ func (r *request) answer(out *publisher, header []byte) {
 func (r *request) send(out *publisher, header []byte) []byte {
 	b, err := json.Marshal(r.resp)
 	if err != nil {
-		r.svc.log.Error("an API answer could not be encoded", "subject", r.subject, "error", err)
+		r.logger().Error("an API answer could not be encoded", slog.Any("error", err))
 		return nil
 	}
 	out.send(r.reply, header, b)

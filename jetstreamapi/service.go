@@ -62,7 +62,7 @@ func (s *Service) Start(ctx context.Context) error {
 	}
 	s.mem = mem
 	s.sched = consumer.NewScheduler(s.opts.Bus, 0)
-	if err := s.openFiles(ctx, false); err != nil {
+	if err := s.openFiles(ctx, func(*catalog, context.Context) error { return nil }); err != nil {
 		s.stop()
 		s.sched.Close()
 		return errors.Join(err, mem.Close())
@@ -86,7 +86,7 @@ func (s *Service) Stop(context.Context) error {
 		a.stopServing()
 	}
 	for _, a := range accounts {
-		a.stopAssets(func(*streamEntry) bool { return true })
+		a.stopAssets(a.sortedStreams(""))
 	}
 	s.sched.Close()
 	err := errors.Join(s.closeFiles(), s.mem.Close())

@@ -135,15 +135,22 @@ func TestWaitingPullsAreToldWhy(t *testing.T) {
 		status string
 	}{
 		"consumer deleted": {
-			func(t *testing.T, _ *Service, p *party) { p.must(t, nil, "$JS.API.CONSUMER.DELETE.S.C", "") },
+			func(t *testing.T, _ *Service, p *party) {
+				t.Helper()
+				p.must(t, nil, "$JS.API.CONSUMER.DELETE.S.C", "")
+			},
 			"409 Consumer Deleted",
 		},
 		"stream deleted": {
-			func(t *testing.T, _ *Service, p *party) { p.must(t, nil, "$JS.API.STREAM.DELETE.S", "") },
+			func(t *testing.T, _ *Service, p *party) {
+				t.Helper()
+				p.must(t, nil, "$JS.API.STREAM.DELETE.S", "")
+			},
 			"409 Consumer Deleted",
 		},
 		"server stopped": {
 			func(t *testing.T, s *Service, _ *party) {
+				t.Helper()
 				if err := s.Stop(context.Background()); err != nil {
 					t.Error(err)
 				}
@@ -413,7 +420,7 @@ func normalJsz(t *testing.T, info *server.JSInfo) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return normal(answer{data: string(b)}, false)
+	return normal(answer{data: string(b)})
 }
 
 func TestJszNamesTheLeaderOfConsumers(t *testing.T) {

@@ -3,6 +3,7 @@ package jetstreamapi
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +40,11 @@ type streamEntry struct {
 
 // config returns the configuration; it must not be changed.
 func (e *streamEntry) config() *server.StreamConfig { return e.cfg.Load() }
+
+// logger returns the log with what the stream is.
+func (e *streamEntry) logger() *slog.Logger {
+	return e.acc.svc.log.With(slog.String("account", e.acc.name), slog.String("stream", e.name))
+}
 
 // overlaps reports whether one of the stream's subjects overlaps filter.
 func (e *streamEntry) overlaps(filter string) bool {
@@ -197,11 +203,11 @@ func sameJSON(a, b any) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// dropLog removes the stream's log for good; done is called when that is durable.
-func (e *streamEntry) dropLog(done storage.Done) error {
+// dropLog removes the stream's log for good.
+func (e *streamEntry) dropLog() error {
 	st := e.store()
 	if st == nil {
 		return storage.ErrStopped
 	}
-	return st.DropLog(e.logID, done)
+	return st.DropLog(e.logID, nil)
 }

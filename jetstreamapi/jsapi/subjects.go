@@ -36,7 +36,7 @@ func InDomain(domain, subject string) string {
 	return "$JS." + domain + ".API." + strings.TrimPrefix(subject, APIPrefix)
 }
 
-// Canonical is the reverse of InDomain: it returns subject in its $JS.API form. Other subjects are returned as they are.
+// Canonical is the reverse of InDomain: it returns subject in its $JS.API form. Others are returned as they are.
 func Canonical(domain, subject string) string {
 	if domain == "" {
 		return subject
