@@ -27,6 +27,7 @@ type client struct {
 
 	writeDeadline time.Duration
 	noStall       bool
+	traced        bool          // the log takes the raw protocol
 	gone          chan struct{} // closed at the end
 	closing       atomic.Bool
 	established   atomic.Bool  // a CONNECT came, or none is needed
@@ -65,6 +66,7 @@ func newClient(s *Server, conn net.Conn) *client {
 	c := &client{
 		server: s, conn: conn, cid: s.lastCID.Add(1), start: time.Now(), gone: make(chan struct{}),
 		writeDeadline: set.WriteDeadline, noStall: set.NoFastProducerStall,
+		traced: s.tracing(),
 	}
 	if host, port, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
 		p, _ := strconv.ParseUint(port, 10, 16)
@@ -171,6 +173,9 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 // enqueue queues p for the client.
 func (c *client) enqueue(p string) {
+	if c.traced {
+		c.traceOut(p)
+	}
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	if c.out.reason == "" {
@@ -197,6 +202,7 @@ func (c *client) expel(text string, reason CloseReason) {
 		return
 	}
 	if text != "" {
+		defer c.traceLast(text)
 		c.out.append(string(wire.AppendErr(nil, text)))
 	}
 	c.out.reason = reason

@@ -347,7 +347,13 @@ func TestSecretsAreNotLogged(t *testing.T) {
 		}
 	}
 	s.Shutdown()
-	if got := log.String(); strings.Contains(got, "geheim") || !strings.Contains(got, "authentication error") {
+	got := log.String()
+	for _, want := range []string{"authentication error", "<<- [{line}]", "PUB foo 2", "MSG_PAYLOAD", "-ERR 'Authorization Violation'", "REDACTED"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in the log", want)
+		}
+	}
+	if strings.Contains(got, "geheim") {
 		t.Fatalf("log:\n%s", got)
 	}
 }

@@ -14,7 +14,9 @@ func TestParityCore(t *testing.T) {
 		return &server.Options{MaxPayload: 100, MaxControlLine: 64, MaxSubs: 2, MaxSubTokens: 3}
 	}
 	cluster := func() *server.Options { return &server.Options{Cluster: server.ClusterOpts{Name: "c"}} }
-	domain := func() *server.Options { return &server.Options{JetStreamDomain: "d", ServerName: "n", ClientAdvertise: "h:1"} }
+	domain := func() *server.Options {
+		return &server.Options{JetStreamDomain: "d", ServerName: "n", ClientAdvertise: "h:1"}
+	}
 	small := func() *server.Options { return &server.Options{MaxPayload: 100} }
 	runParity(t, []script{
 		{"bare connect", nil, []string{"a< "}},

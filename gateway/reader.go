@@ -93,6 +93,9 @@ func (c *client) commands() bool {
 		if !ok {
 			return true
 		}
+		if c.traced {
+			c.traceIn(&c.command)
+		}
 		if c.command.Op == wire.OpPub {
 			c.publish(&c.command)
 			continue

@@ -10,6 +10,9 @@ var _ bus.Sink = (*client)(nil)
 
 // Deliver implements bus.Sink: it queues the messages for the client and wakes the writer once.
 func (c *client) Deliver(batch []bus.Delivery) (stall <-chan struct{}) {
+	if c.traced {
+		c.traceDelivery(batch)
+	}
 	o := &c.out
 	o.mu.Lock()
 	if o.reason != "" {
