@@ -227,22 +227,25 @@ func TestSizeAndRecycling(t *testing.T) {
 	mem := vfs.NewMem()
 	w, err := open(smallOptions(mem), image{})
 	must(t, err)
+	recycled, salts := map[uint64]bool{}, map[uint32]uint64{}
 	for range 200 {
 		must(t, w.append(300))
 		must(t, w.sync())
+		seg := w.log.active
+		if seg.stale {
+			recycled[seg.id] = true
+		}
+		if other, ok := salts[seg.salt]; ok && other != seg.id {
+			t.Fatalf("segments %d and %d have the same salt", other, seg.id)
+		}
+		salts[seg.salt] = seg.id
 		must(t, w.drop(w.synced-1))
 		if size := w.log.Size(); size > 6*1024 {
 			t.Fatalf("%d bytes", size)
 		}
 	}
-	recycled := 0
-	for _, seg := range w.log.segs.snapshot() {
-		if seg.stale {
-			recycled++
-		}
-	}
-	if recycled == 0 {
-		t.Fatal("no segment is used again")
+	if len(recycled) < 10 {
+		t.Fatalf("%d segments lie in files that were used before", len(recycled))
 	}
 	must(t, w.reopen())
 	must(t, w.close())
@@ -311,5 +314,54 @@ func TestReadOfDroppedSegment(t *testing.T) {
 	if err := w.log.ReadAt(make([]byte, 1), at); !errors.Is(err, ErrDropped) {
 		t.Fatal(err)
 	}
+	must(t, w.close())
+}
+
+// TestSyncDuringWrite stalls a block on its way to the disk: a sync that ends meanwhile does not count it.
+func TestSyncDuringWrite(t *testing.T) {
+	fault := vfs.NewFault(vfs.NewMem(), nil)
+	w, err := open(smallOptions(fault), image{})
+	must(t, err)
+	must(t, w.append(10))
+	entered, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	fault.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpWrite {
+			once.Do(func() { close(entered); <-release })
+		}
+		return nil
+	})
+	done := make(chan error)
+	go func() { done <- w.append(20) }()
+	<-entered
+	must(t, w.log.Sync())
+	next, durable := w.log.Next()
+	close(release)
+	must(t, <-done)
+	if next != 1 || durable != 1 {
+		t.Fatalf("next %d, durable %d while block 1 was being written", next, durable)
+	}
+	must(t, w.close())
+}
+
+// TestOtherSegmentSize opens a log with larger and then smaller segments than it was made with, spares of the old size lying
+// there.
+func TestOtherSegmentSize(t *testing.T) {
+	mem := vfs.NewMem()
+	w, err := open(smallOptions(mem), image{})
+	must(t, err)
+	for _, size := range []int64{1 << 10, 8 << 10, 2 << 10} {
+		must(t, w.log.Reserve())
+		must(t, w.close())
+		w.opts.SegmentSize = size
+		must(t, w.openAgain())
+		for range 5 {
+			must(t, w.append(900))
+			must(t, w.append(int(size)-segHeaderSize-blockHeaderSize-reserved))
+			must(t, w.sync())
+		}
+		must(t, w.readAll())
+	}
+	must(t, w.reopen())
 	must(t, w.close())
 }

@@ -8,11 +8,10 @@ func (l *File) DropBefore(lsn LSN) error {
 	l.dropMu.Lock()
 	defer l.dropMu.Unlock()
 	for {
-		_, _, durable, err := l.usable()
-		if err != nil {
+		if _, _, _, err := l.usable(); err != nil {
 			return err
 		}
-		seg, err := l.segs.popBelow(min(lsn, durable))
+		seg, err := l.segs.popBelow(lsn)
 		if err != nil {
 			return l.poison(fmt.Errorf("close dropped segment: %w", err))
 		}
