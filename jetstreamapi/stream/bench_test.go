@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -37,20 +38,29 @@ func BenchmarkDeliver(b *testing.B) {
 		{"header", server.StreamConfig{}, "_INBOX.x.%d", []byte("NATS/1.0\r\nSome: header\r\nTraceparent: 00-12-34-01\r\n\r\n")},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			s, router := benchStream(b, c.cfg)
+			s, router := benchStream(b, c.cfg, storage.Options{})
 			benchDeliver(b, s, router, c.reply, c.header)
 		})
 	}
 }
 
-func benchStream(b *testing.B, cfg server.StreamConfig) (*stream.Stream, *bus.Router) {
+// BenchmarkDurable is BenchmarkDeliver on a disk: the PubAcks wait for its syncs.
+func BenchmarkDurable(b *testing.B) {
+	s, router := benchStream(b, server.StreamConfig{Storage: server.FileStorage}, storage.Options{Dir: b.TempDir()})
+	benchDeliver(b, s, router, "_INBOX.x.%d", nil)
+}
+
+func benchStream(b *testing.B, cfg server.StreamConfig, o storage.Options) (*stream.Stream, *bus.Router) {
 	b.Helper()
-	store, err := storage.Open(b.Context(), storage.Options{})
+	store, err := storage.Open(context.WithoutCancel(b.Context()), o)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = store.Close() })
-	cfg.Name, cfg.Subjects, cfg.Storage = "S", []string{"s.>"}, server.MemoryStorage
+	cfg.Name, cfg.Subjects = "S", []string{"s.>"}
+	if cfg.Storage == 0 {
+		cfg.Storage = server.MemoryStorage
+	}
 	if err := stream.Complete(&cfg, false, stream.Limits{}); err != nil {
 		b.Fatal(err)
 	}

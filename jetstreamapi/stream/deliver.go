@@ -193,8 +193,14 @@ func (s *Stream) release(size uint64) {
 	s.o.Release(int64(size)) //nolint:gosec // bytes on disk
 }
 
-// released gives back what deletions freed. It is called after every change of the log that removes.
-func (s *Stream) released() {
+// removed is called after every change of the log that removes what consumers may still have outstanding.
+func (s *Stream) removed() {
+	s.audience.trimmed.Store(true)
+	s.giveBack()
+}
+
+// giveBack returns to the account what deletions freed.
+func (s *Stream) giveBack() {
 	if s.o.Release == nil {
 		return
 	}

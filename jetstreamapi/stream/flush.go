@@ -62,9 +62,10 @@ func (f *flusher) end() {
 func (f *flusher) close(s *Stream) {
 	f.mu.Lock()
 	f.closed = true
-	if f.stop != nil {
-		close(f.stop)
+	if f.stop == nil {
+		f.stop = make(chan struct{})
 	}
+	close(f.stop)
 	f.mu.Unlock()
 	f.done.Wait()
 	if f.output == nil {

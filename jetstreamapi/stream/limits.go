@@ -52,7 +52,7 @@ func (s *Stream) trim(set *settings, all bool) { //nolint:revive // two modes of
 		removed = true
 	}
 	if removed {
-		s.released()
+		s.removed()
 	}
 }
 
@@ -70,7 +70,7 @@ func (s *Stream) trimSubject(set *settings, subject []byte) {
 		removed = true
 	}
 	if removed {
-		s.released()
+		s.removed()
 	}
 }
 
@@ -89,7 +89,7 @@ func (s *Stream) trimSubjects(set *settings) {
 		}
 	}
 	if len(over) > 0 {
-		s.released()
+		s.removed()
 	}
 }
 
@@ -105,7 +105,7 @@ func (s *Stream) rollUp(kind rollupKind, subject []byte, keep uint64) {
 		_, err = s.log.Purge(nil, 0, keep, nil)
 	}
 	if err == nil {
-		s.released()
+		s.removed()
 	}
 }
 
@@ -133,7 +133,7 @@ func (s *Stream) remove(seq uint64) {
 		}
 		return
 	}
-	s.released()
+	s.giveBack()
 }
 
 // maxOwed bounds the deletions that wait for room in the log. What is beyond is found again by Reconcile.
@@ -149,5 +149,5 @@ func (s *Stream) retryOwed() {
 		return
 	}
 	s.head.owed = nil
-	s.released()
+	s.giveBack()
 }

@@ -46,11 +46,12 @@ func (s *Stream) Purge(req server.JSApiStreamPurgeRequest, done func(purged uint
 			done(0, server.NewJSStreamGeneralError(err))
 			return
 		}
+		s.tellTrimmed()
 		done(purged, nil)
 	})
 	purged, err = s.log.Purge(filter, req.Sequence, req.Keep, durable)
 	if err == nil {
-		s.released()
+		s.removed()
 		s.head.lastSeq = max(s.head.lastSeq, s.log.State().LastSeq)
 	}
 	s.mu.Unlock()
@@ -115,11 +116,12 @@ func (s *Stream) DeleteMsg(seq uint64, erase bool, done func(err *server.ApiErro
 		case n == 0:
 			done(notThere(set, seq, s.log.State()))
 		default:
+			s.tellTrimmed()
 			done(nil)
 		}
 	})
 	n, err := s.log.Delete([]uint64{seq}, erase, durable)
-	s.released()
+	s.removed()
 	s.mu.Unlock()
 	if err != nil {
 		done(server.NewJSStreamMsgDeleteFailedError(err))
@@ -155,7 +157,7 @@ func (s *Stream) State(details bool, subjects string) server.StreamState { //nol
 		LastTime:    wallClock(st.LastTime),
 		NumSubjects: st.Keys,
 		NumDeleted:  int(st.Deleted), //nolint:gosec // not above the number of sequences
-		Consumers:   len(*s.viewers.Load()),
+		Consumers:   len(*s.audience.list.Load()),
 	}
 	if st.LastSeq == 0 {
 		out.FirstSeq = 0 // nothing was ever stored

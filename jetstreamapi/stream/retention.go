@@ -54,9 +54,9 @@ func (s *Stream) DropUnneeded() {
 		s.mu.Unlock()
 		return
 	}
-	if len(*s.viewers.Load()) == 0 {
+	if len(*s.audience.list.Load()) == 0 {
 		if _, err := s.log.Purge(nil, 0, 0, nil); err == nil {
-			s.released()
+			s.removed()
 			s.mu.Unlock()
 			return
 		}
@@ -67,8 +67,8 @@ func (s *Stream) DropUnneeded() {
 
 // setViewers replaces the list of consumers by what change makes of a copy. The stream's lock is held.
 func (s *Stream) setViewers(change func([]*attachment) []*attachment) {
-	list := change(append([]*attachment(nil), *s.viewers.Load()...))
-	s.viewers.Store(&list)
+	list := change(append([]*attachment(nil), *s.audience.list.Load()...))
+	s.audience.list.Store(&list)
 }
 
 // wanted implements facts.
@@ -76,7 +76,7 @@ func (s *Stream) wanted(subject []byte) bool {
 	if s.head.recovering {
 		return true // by whom, shows later
 	}
-	for _, v := range *s.viewers.Load() {
+	for _, v := range *s.audience.list.Load() {
 		if v.observer.Wants(subject) {
 			return true
 		}
@@ -93,7 +93,7 @@ func (s *Stream) Acked(o Observer, seq uint64) {
 	}
 	var key []byte
 	// The filters of a work queue's consumers do not overlap, and a single consumer decides alone: no need to look.
-	alone := retention == server.WorkQueuePolicy || len(*s.viewers.Load()) <= 1
+	alone := retention == server.WorkQueuePolicy || len(*s.audience.list.Load()) <= 1
 	if !alone {
 		r, err := s.log.Get(seq)
 		if err != nil {
@@ -114,7 +114,7 @@ func (s *Stream) Acked(o Observer, seq uint64) {
 
 // neededBy reports whether a consumer other than o still needs the message.
 func (s *Stream) neededBy(o Observer, seq uint64, key []byte) bool {
-	for _, v := range *s.viewers.Load() {
+	for _, v := range *s.audience.list.Load() {
 		if v.observer != o && v.observer.Wants(key) && !v.observer.Done(seq, key) {
 			return true
 		}
@@ -193,7 +193,7 @@ func (s *Stream) sweepEnd(mayGo judgement) uint64 {
 	defer s.mu.Unlock()
 	if !mayGo(0, 0) { // only what was delivered can be acknowledged
 		last := uint64(0)
-		for _, v := range *s.viewers.Load() {
+		for _, v := range *s.audience.list.Load() {
 			d, ok := v.observer.(Delivered)
 			if !ok {
 				return s.head.lastSeq
@@ -214,7 +214,7 @@ func (s *Stream) sweepSome(records []storage.Record, mayGo judgement) bool {
 	}
 	for i := range records {
 		wanting, needing := 0, 0
-		for _, v := range *s.viewers.Load() {
+		for _, v := range *s.audience.list.Load() {
 			if !v.observer.Wants(records[i].Key) {
 				continue
 			}

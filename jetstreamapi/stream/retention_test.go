@@ -20,6 +20,7 @@ type reader struct {
 	acked map[uint64]bool
 	woken uint64
 	last  uint64
+	trims int
 }
 
 func (r *reader) Wants(key []byte) bool { return subjects.Match(r.filter, key) }
@@ -51,6 +52,13 @@ func (r *reader) note(seq uint64) {
 	}
 	r.acked[seq] = true
 	r.last = max(r.last, seq)
+}
+
+// Trimmed implements stream.Trimmer.
+func (r *reader) Trimmed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trims++
 }
 
 func (r *reader) wake(visible uint64) {
@@ -196,6 +204,31 @@ func TestReconcile(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestConsumersAreToldOfRemovals(t *testing.T) {
+	w := retained(t, server.LimitsPolicy)
+	a := &reader{filter: "s.a"}
+	w.stream.Attach(a, nil)
+	told := func(what string, want int) {
+		t.Helper()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.trims != want {
+			t.Errorf("%s: told %d times, want %d", what, a.trims, want)
+		}
+	}
+	w.publish(t, "s.a", nil, "x")
+	w.publish(t, "s.a", nil, "x")
+	told("publish", 0)
+	if err := w.deleteMsg(t, 1, true); err != nil {
+		t.Fatal(err)
+	}
+	told("delete", 1)
+	if _, err := w.purge(t, server.JSApiStreamPurgeRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	told("purge", 2)
 }
 
 // TestRecovering publishes while the consumers of a stream are still being brought back.

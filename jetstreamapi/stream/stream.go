@@ -44,7 +44,7 @@ type Stream struct {
 	metrics metrics
 
 	settings atomic.Pointer[settings]
-	viewers  atomic.Pointer[[]*attachment] // the attached consumers; replaced, never changed
+	audience audience
 
 	admin sync.Mutex // serialises Update and Stop; before mu
 
@@ -56,6 +56,13 @@ type Stream struct {
 	upkeep   upkeep
 
 	flusher flusher
+}
+
+// audience is the attached consumers.
+type audience struct {
+	list    atomic.Pointer[[]*attachment] // replaced, never changed
+	trimmed atomic.Bool                   // messages were removed that they may have outstanding
+	told    atomic.Int64                  // when they were last told so, Unix nanoseconds
 }
 
 // head is what the publish path works on. The stream's lock guards it.
@@ -88,7 +95,7 @@ func New(o Options) (*Stream, error) {
 	}
 	s := &Stream{o: o, log: o.Log}
 	s.settings.Store(set)
-	s.viewers.Store(&[]*attachment{})
+	s.audience.list.Store(&[]*attachment{})
 	if err := s.recover(set); err != nil {
 		return nil, fmt.Errorf("stream %s: %w", o.Config.Name, err)
 	}
@@ -146,12 +153,32 @@ func (s *Stream) visible(visible uint64, err error) {
 		s.fail(fmt.Errorf("%w: %w", storage.ErrStopped, err))
 		return
 	}
-	for _, v := range *s.viewers.Load() {
+	for _, v := range *s.audience.list.Load() {
 		if v.wake != nil {
 			v.wake(visible)
 		}
 	}
+	if s.audience.trimmed.Load() && time.Now().UnixNano()-s.audience.told.Load() >= int64(tellEvery) {
+		s.tellTrimmed()
+	}
 	s.kick()
+}
+
+// tellEvery is how often consumers are told of what limits remove: each time, they look at all they have outstanding.
+const tellEvery = time.Second
+
+// Trimmer may be implemented by an [Observer]: it is told that messages which it may have outstanding left the stream
+// otherwise than by its acks. It must not block.
+type Trimmer interface{ Trimmed() }
+
+func (s *Stream) tellTrimmed() {
+	s.audience.trimmed.Store(false)
+	s.audience.told.Store(time.Now().UnixNano())
+	for _, v := range *s.audience.list.Load() {
+		if t, ok := v.observer.(Trimmer); ok {
+			t.Trimmed()
+		}
+	}
 }
 
 // fail answers all who wait for what will not become durable.

@@ -201,7 +201,7 @@ func (s *Stream) expireRecord(set *settings, r *storage.Record) bool {
 	if _, err := s.log.Delete(s.head.one[:], false, nil); err != nil {
 		return false
 	}
-	s.released()
+	s.removed()
 	return true
 }
 

@@ -71,13 +71,13 @@ func (s *Stream) apply(old, set *settings) (sweep bool, err error) {
 	if set.cfg.Retention != server.InterestPolicy || old.cfg.Retention == server.InterestPolicy {
 		return false, nil
 	}
-	if len(*s.viewers.Load()) > 0 {
+	if len(*s.audience.list.Load()) > 0 {
 		return true, nil
 	}
 	if _, err := s.log.Purge(nil, 0, 0, nil); err != nil {
 		return true, nil // the sweep tries each message
 	}
-	s.released()
+	s.removed()
 	return false, nil
 }
 

@@ -150,7 +150,7 @@ func (s *Stream) expireBelow(set *settings, upTo uint64) bool {
 		if _, err := s.log.Purge(nil, upTo, 0, nil); err != nil {
 			return false
 		}
-		s.released()
+		s.removed()
 		return true
 	}
 	from := s.upkeep.ageFrom
