@@ -93,10 +93,11 @@ type Stats struct {
 	OldestPending    time.Duration // age of the first message not delivered; 0: there is none, or it cannot be read
 	OldestAckPending time.Duration // since the first delivery of the oldest message not acknowledged; 0: there is none
 	Paused           bool
-	Bound            bool  // push: somebody listens
-	Clamped          bool  // the recovered state was ahead of the log and was cut back
-	Fault            error // why the log could not be read, if the last try failed
-	StoreFault       error // why the state could not be written, if the last try failed
+	Bound            bool   // push: somebody listens
+	Chokes           uint64 // times the state had to wait because its shard was full
+	Clamped          bool   // the recovered state was ahead of the log and was cut back
+	Fault            error  // why the log could not be read, if the last try failed
+	StoreFault       error  // why the state could not be written, if the last try failed
 }
 
 // Stats returns the consumer's numbers.
@@ -109,6 +110,7 @@ func (c *Consumer) Stats() Stats {
 		Exhausted: len(m.led.exhausted),
 		Waiting:   m.wait.n, Delivered: m.led.last.consumer, AckFloor: m.led.floor.stream,
 		Paused: now < m.set.pause, Bound: m.push.active, Clamped: c.clamped, Fault: m.fault,
+		Chokes: c.store.chokes.Load(),
 	}
 	if err := c.store.fault.Load(); err != nil {
 		s.StoreFault = *err

@@ -28,6 +28,7 @@ type persister struct {
 	fault atomic.Pointer[error] // why the last try failed; nil: it did not
 
 	choked bool // the shard was full: what follows waits
+	chokes atomic.Uint64
 	waits  outbox
 }
 
@@ -48,6 +49,7 @@ func (p *persister) save(out *outbox) {
 		return
 	}
 	p.choked = true
+	p.chokes.Add(1)
 	p.waits.delta = append(p.waits.delta, out.delta...)
 	p.waits.confirms = append(p.waits.confirms, out.confirms...)
 	p.waits.acked = append(p.waits.acked, out.acked...)
