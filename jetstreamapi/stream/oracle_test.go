@@ -91,7 +91,7 @@ func errorLine(err *server.ApiError) string {
 	return fmt.Sprintf("%d/%d %s", err.Code, err.ErrCode, err.Description)
 }
 
-// ---- nats-server
+// The world of nats-server.
 
 type theirs struct {
 	nc   *nats.Conn
@@ -266,7 +266,7 @@ func published(subject string, lines []string, data []byte) string {
 	return fmt.Sprintf("%s %q %q", subject, lines, data)
 }
 
-// ---- ours
+// The world of ours.
 
 type ours struct {
 	store  *storage.Store
