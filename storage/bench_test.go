@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 )
 
@@ -25,6 +26,21 @@ func benchLog(b *testing.B, s *Store) *Log {
 		b.Fatal(err)
 	}
 	return l
+}
+
+// reportCPU returns what reports the processor time of the process since: on a shared machine that says more than the
+// clock.
+func reportCPU(b *testing.B) func() {
+	b.Helper()
+	used := func() int64 {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			b.Fatal(err)
+		}
+		return u.Utime.Nano() + u.Stime.Nano()
+	}
+	before := used()
+	return func() { b.ReportMetric(float64(used()-before)/float64(b.N), "cpu-ns/op") }
 }
 
 // BenchmarkAppend measures acknowledged records of 128 bytes: each goroutine waits for its last 1 or 64 records.
@@ -60,6 +76,7 @@ func benchAppend(b *testing.B, l *Log, goroutines, pipeline int) {
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
+	defer reportCPU(b)()
 	for range goroutines {
 		wg.Go(func() {
 			slots := make(chan struct{}, pipeline)
@@ -137,6 +154,7 @@ func BenchmarkCursor(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
+			defer reportCPU(b)()
 			c := l.NewCursor(0, filters)
 			for range b.N {
 				if _, err := c.Next(); err != nil {
@@ -157,6 +175,7 @@ func BenchmarkRecover(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.ResetTimer()
+	defer func(report func()) { report() }(reportCPU(b))
 	for range b.N {
 		s, err := Open(b.Context(), Options{Dir: dir})
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 )
 
 // formatVersion is the first byte of every block. A reader refuses what it does not know.
@@ -60,7 +61,16 @@ func appendRuns(runs []seqRun, seq uint64) []seqRun {
 }
 
 // maxDelete returns a bound for the size of a delete record.
-func maxDelete(runs []seqRun) int { return maxFixed + len(runs)*2*binary.MaxVarintLen64 }
+func maxDelete(runs []seqRun) int {
+	n, at := maxFixed, uint64(0)
+	for _, r := range runs {
+		n += uvarintLen(r.first-at) + uvarintLen(r.n)
+		at = r.first + r.n
+	}
+	return n
+}
+
+func uvarintLen(v uint64) int { return max(bits.Len64(v)+6, 7) / 7 }
 
 // deleteFlags are in a delete record.
 type deleteFlags byte

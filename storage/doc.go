@@ -11,13 +11,28 @@
 //
 //   - head: appended here, order and sequence are given.
 //   - visible: durable, and nothing below it is missing. All reads stop there, so that nothing is shown that a crash
-//     can un-happen.
+//     can un-happen. A deletion shows when it is durable too: a key that is overwritten is never seen missing.
 //
 // # Invariants
 //
 //  1. Frames reach the tail in the order of Append.
 //  2. done functions run in that order, on the ack loop, under no lock, and only after the frame is durable.
 //  3. A failed write or sync poisons the directory: nothing more is acknowledged until it is reopened from disk.
+//
+// # How a record travels
+//
+// Append encodes it, once, at the end of the pending group, and enters it in the log's index (writer.go, log.go). The
+// commit loop takes the whole group, writes it as one block and syncs; the next group fills meanwhile (commit.go). The
+// ack loop makes the group visible in each log it touched, runs the done functions and then tells OnVisible. The bytes
+// stay in RAM for readers while they are in the window; after that they are read from the tail (section.go, ondisk.go).
+//
+// The index (index.go, keys.go) is in RAM and has two views of each log, head and visible. Open rebuilds it from the tail
+// (replay.go). The sweeper gives back the space of what is dead (sweep.go, move.go), and keeps room on a full disk for what
+// makes room (room.go). The encoding is in docs/format/records.md.
+//
+// # Locks
+//
+// Store, then log or state log, then writer. No I/O happens under any of them.
 //
 // [tail]: https://pkg.go.dev/github.com/noetl/ehdb-gateway/storage/tail
 package storage

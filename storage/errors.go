@@ -14,6 +14,7 @@ var (
 	ErrStopped    = errors.New("data directory stopped")
 	ErrNoLog      = errors.New("no such log")
 	ErrLocked     = errors.New("data directory is in use")
+	ErrTooLarge   = errors.New("record is too large to store")
 )
 
 // errClosed is the cause inside ErrStopped once Close was called.

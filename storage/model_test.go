@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
 // testFilter selects keys by prefix and, if set, a part they contain.
@@ -97,7 +99,11 @@ func (m *model) purge(f Filter, upTo, keep uint64) (n uint64) {
 
 func (m *model) delete(seqs []uint64) int {
 	n := len(m.head)
-	m.head = slices.DeleteFunc(slices.Clone(m.head), func(r Record) bool { return slices.Contains(seqs, r.Seq) })
+	gone := map[uint64]bool{}
+	for _, seq := range seqs {
+		gone[seq] = true
+	}
+	m.head = slices.DeleteFunc(slices.Clone(m.head), func(r Record) bool { return gone[r.Seq] })
 	return n - len(m.head)
 }
 
@@ -445,7 +451,12 @@ func (x *logTest) checkKeys(t *rapid.T) {
 	want := map[string]KeyState{}
 	for _, r := range x.m.vis {
 		if f == nil || f.Match(r.Key) {
-			want[string(r.Key)] = keyState(x.m.vis, r.Key)
+			ks := want[string(r.Key)]
+			if ks.Count++; ks.Count == 1 {
+				ks.First = r.Seq
+			}
+			ks.Last = r.Seq
+			want[string(r.Key)] = ks
 		}
 	}
 	got := map[string]KeyState{}
@@ -495,8 +506,20 @@ func (x *logTest) checkDeleted(t *rapid.T) {
 }
 
 func TestModelInMemory(t *testing.T) {
+	checkModel(t, func() Options { return Options{Shards: 2} })
+}
+
+// TestModelOnDisk reads most records from disk, while their segments are swept.
+func TestModelOnDisk(t *testing.T) {
+	checkModel(t, func() Options {
+		return Options{Dir: "d", FS: vfs.NewMem(), Shards: 2, SegmentSize: 4 << 10, WindowSize: 1 << 10}
+	})
+}
+
+func checkModel(t *testing.T, options func() Options) {
+	t.Helper()
 	rapid.Check(t, func(t *rapid.T) {
-		s, err := Open(t.Context(), Options{Shards: 2})
+		s, err := Open(t.Context(), options())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -75,6 +75,13 @@ func TestSweepSegments(t *testing.T) {
 	if err := s.Catalog().Checkpoint([]byte("catalog"), nil); err != nil {
 		t.Fatal(err)
 	}
+	quiet := create(t, s, 1)
+	if err := quiet.Append(&Record{Seq: 5, Time: 77, Key: []byte("k")}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := quiet.Purge(nil, 1000, 0, nil); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
 	gone := create(t, s)
 	if err := s.DropLog(gone.ID(), nil); err != nil {
 		t.Fatal(err)
@@ -103,6 +110,12 @@ func TestSweepSegments(t *testing.T) {
 			t.Fatal(err)
 		}
 		check(t, l)
+		if quiet, err = s.OpenLog(quiet.ID(), LogSpec{}); err != nil {
+			t.Fatal(err)
+		}
+		if st := quiet.State(); st.LastSeq != 999 || st.FirstSeq != 1000 || st.LastTime != 77 || quiet.Visible() != 999 {
+			t.Fatalf("the empty log is at %+v", st)
+		}
 		if idle, err = s.OpenStateLog(idle.ID()); err != nil {
 			t.Fatal(err)
 		}
@@ -118,6 +131,43 @@ func TestSweepSegments(t *testing.T) {
 			t.Fatal(err)
 		} else {
 			gone = l
+		}
+	}
+}
+
+// TestMoveLeavesWhatIsDeleted: a record whose deletion is queued must not be written again behind it, or replay would
+// bring it back.
+func TestMoveLeavesWhatIsDeleted(t *testing.T) {
+	s := open(t, Options{Dir: "d", FS: vfs.NewMem(), Shards: 1})
+	l := create(t, s)
+	for seq := uint64(1); seq <= 2; seq++ {
+		if err := l.Append(rec(seq, "k", 10), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(t, l)
+	hold, held := make(chan struct{}), make(chan struct{})
+	defer close(hold)
+	if err := l.settle(func(error) { close(held); <-hold }); err != nil {
+		t.Fatal(err)
+	}
+	<-held
+	if n, err := l.Delete([]uint64{1}, false, nil); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	for seq, want := range []bool{1: false, 2: true} {
+		if seq == 0 {
+			continue
+		}
+		r, err := l.Get(uint64(seq)) // the deletion of 1 is not durable: it is still shown
+		if err != nil {
+			t.Fatal(err)
+		}
+		ord, _ := l.vis.find(r.Seq)
+		e := *l.vis.at(ord)
+		n, err := l.move(&decoded{log: l.ID(), rec: r, off: int(e.off)}, e.sec, 0)
+		if err != nil || n > 0 != want {
+			t.Fatalf("record %d: %d bytes moved, %v", seq, n, err)
 		}
 	}
 }

@@ -15,6 +15,8 @@ const (
 	// recordCost is what a queued record costs besides its bytes.
 	recordCost = 64
 	maxFree    = 4
+	// maxRecord leaves room in a block of the tail for the rest of the group.
+	maxRecord = tail.MaxBody / 2
 )
 
 // shard is the queue of one shard. Guarded by the writer's lock.
@@ -93,6 +95,9 @@ func (w *writer) admit(sh *shard, n int, slack int64) error {
 	}
 	if slack == 0 && w.noRoom != nil {
 		return w.noRoom
+	}
+	if n > maxRecord {
+		return ErrTooLarge
 	}
 	if sh.queued > 0 && sh.queued+int64(n)+recordCost > w.opts.QueueBytes+slack {
 		return ErrFull
