@@ -83,7 +83,7 @@ func dialPlain(tb testing.TB, addr string) *rawConn {
 	tb.Helper()
 	c, err := net.Dial("tcp", addr)
 	check(tb, err)
-	if got := listen(c, 200*time.Millisecond); !strings.HasPrefix(got, "INFO ") {
+	if got := firstLine(c); !strings.HasPrefix(got, "INFO ") {
 		tb.Fatalf("got %q", got)
 	}
 	return &rawConn{c}

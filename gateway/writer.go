@@ -138,7 +138,7 @@ func (c *client) retryWrite(err error, n int64) bool {
 // writeFailed ends the connection after a failed write.
 func (c *client) writeFailed(err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		if c.established.Load() {
+		if c.established.Load() && !c.closing.Load() {
 			c.slowConsumer(ReasonSlowDeadline)
 		}
 		c.close(ReasonSlowDeadline)
