@@ -56,7 +56,7 @@ type Consumer struct {
 	timer   alarm
 	watch   func()               // ends the watch on the deliver subject; may be nil
 	clamped bool                 // the recovered state was ahead of the log
-	initial *server.ConsumerInfo // as it was made; nil once it was asked for
+	initial *server.ConsumerInfo // a new consumer as it was made; nil once it was asked for
 
 	store   persister
 	pausing pauser
@@ -75,13 +75,16 @@ func New(o Options) (*Consumer, error) {
 		return nil, err
 	}
 	c.filters.Store(&filters)
-	if err := c.load(filters); err != nil {
+	found, err := c.load(filters)
+	if err != nil {
 		return nil, fmt.Errorf("consumer %s > %s > %s: %w", o.Account, o.Stream.Name(), o.Name, err)
 	}
 	now := time.Now().UnixNano()
 	c.mu.Lock()
 	c.rewatch(now)
-	c.initial = c.info(time.Now())
+	if !found {
+		c.initial = c.info(time.Now())
+	}
 	c.mu.Unlock()
 	c.run.schedule()
 	return c, nil
@@ -97,13 +100,13 @@ func (c *Consumer) settings(cfg server.ConsumerConfig) settings {
 	return newSettings(c.o.Stream.Name(), c.o.Name, cfg, burst, jitter)
 }
 
-// load makes the machine: from the state log, or, when that is empty, at the start the configuration asks for.
-func (c *Consumer) load(filters filterSet) error {
+// load makes the machine: from what is found in the state log, or, when that is empty, at the start the configuration
+// asks for.
+func (c *Consumer) load(filters filterSet) (found bool, err error) {
 	log, set := c.o.Stream.Log(), c.settings(c.o.Config)
 	m := newMachine(set, rand.Uint64())
 	m.out = &c.idle
-	found := false
-	err := c.o.State.Load(func(entry []byte, checkpoint bool) error {
+	err = c.o.State.Load(func(entry []byte, checkpoint bool) error {
 		found = true
 		if checkpoint {
 			return m.restore(entry)
@@ -111,7 +114,7 @@ func (c *Consumer) load(filters filterSet) error {
 		return m.replay(entry)
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	if !found {
 		s := selectStart(log, &set.cfg, c.o.Stream.Config().MaxMsgsPer, filters)
@@ -129,9 +132,9 @@ func (c *Consumer) load(filters filterSet) error {
 	m.start(time.Now().UnixNano(), log.Visible())
 	c.m = m
 	if found && !c.clamped {
-		return nil
+		return true, nil
 	}
-	return c.o.State.Checkpoint(m.checkpoint(nil), nil)
+	return found, c.o.State.Checkpoint(m.checkpoint(nil), nil)
 }
 
 // rewatch looks for interest in the deliver subject from now on. c.mu is held.

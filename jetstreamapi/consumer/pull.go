@@ -246,9 +246,12 @@ func (m *machine) heartbeat(to []byte) {
 	m.out.sends = append(m.out.sends, send{to: to, header: m.out.cut(at)})
 }
 
-// undeliveredPause keeps a delivery that reaches nobody, although somebody seems to listen, from being tried in a hot
-// loop.
-const undeliveredPause = int64(50_000_000)
+// A delivery that reaches nobody, although somebody seems to listen, must not be tried in a hot loop: a push consumer
+// pauses, a request is over after a few.
+const (
+	undeliveredPause = int64(50_000_000)
+	undeliveredMost  = 3
+)
 
 // undelivered takes back a delivery that reached nobody. A message that needs no ack is lost with it, as in NATS.
 func (m *machine) undelivered(now int64, seq uint64, to []byte) {
@@ -270,13 +273,12 @@ func (m *machine) undelivered(now int64, seq uint64, to []byte) {
 			continue
 		}
 		w.checked = 0
-		if !m.listening(w) {
+		if w.lost++; w.lost > undeliveredMost || !m.listening(w) {
 			m.wait.remove(w)
 			return
 		}
 		w.left++
 		w.sent--
-		m.life.retry = now + undeliveredPause
 		return
 	}
 }

@@ -13,6 +13,7 @@ type waiting struct {
 	expires    int64  // 0: never
 	heartbeat  int64  // interval; 0: none
 	beat       int64  // when the next heartbeat is due; 0: none
+	lost       int    // deliveries that reached nobody
 	noWait     bool
 	checked    uint64 // the step in which interest in reply was last seen
 
