@@ -102,3 +102,16 @@ func BenchmarkAppend(b *testing.B) {
 	}
 	must(b, l.Close())
 }
+
+// BenchmarkReopen is opening a log whose last segment is almost empty: all of it is looked at for remains.
+func BenchmarkReopen(b *testing.B) {
+	o := Options{Dir: b.TempDir() + "/wal"}
+	for b.Loop() {
+		l, err := Open(o)
+		must(b, err)
+		must(b, l.Replay(func(LSN, Pos, []byte) error { return nil }))
+		_, _, err = l.Append(make([]byte, 100))
+		must(b, err)
+		must(b, l.Close())
+	}
+}

@@ -368,3 +368,26 @@ func TestCutStaysCut(t *testing.T) {
 	}
 	must(t, again.close())
 }
+
+// TestProofFarAway damages a block of which only a header about one read further says that it was durable.
+func TestProofFarAway(t *testing.T) {
+	for d := -48; d <= 16; d += 8 {
+		m := vfs.NewMem()
+		o := smallOptions(m)
+		o.SegmentSize = 600 << 10
+		w, err := open(o, image{})
+		must(t, err)
+		must(t, w.append(readAhead-blockHeaderSize+d))
+		must(t, w.sync())
+		must(t, w.append(10))
+		at := w.at[0].Offset
+		files := readDisk(t, m)
+		must(t, w.close())
+		files[segName(1)][at] ^= 1
+		o.FS = files.mem(t)
+		_, err = open(o, image{})
+		if !isCorrupt(err) {
+			t.Fatalf("proof %d bytes after the damage: %v", readAhead+d, err)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package tail
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +11,9 @@ import (
 
 // readAhead is how much of a segment is read at once, unless a block is larger.
 const readAhead = 256 << 10
+
+// noBlocks is what unwritten space holds; it is never changed.
+var noBlocks [readAhead]byte
 
 // window reads a file forward through a buffer.
 type window struct {
@@ -90,17 +94,31 @@ type remains struct {
 // their bodies. Of other bytes, those at r.off are remains, see endSize, and the rest only if the file had no earlier
 // life.
 func (r *blockReader) scan(want LSN) (remains, error) {
-	start, off := r.off, r.off
-	found := remains{end: off}
-	for ; off+blockAlign <= r.w.size; off += blockAlign {
-		b, err := r.w.view(off, min(blockHeaderSize, r.w.size-off))
+	found := remains{end: r.off}
+	for off := r.off; off+blockAlign <= r.w.size; {
+		n := min(readAhead, r.w.size-off) &^ (blockAlign - 1)
+		b, err := r.w.view(off, n)
 		if err != nil {
 			return found, err
 		}
-		if binary.LittleEndian.Uint64(b) != 0 && (off == start || !r.stale) {
+		if !bytes.Equal(b, noBlocks[:n]) {
+			r.scanPart(b, off, want, &found)
+		}
+		if off+n+blockAlign > r.w.size {
+			break
+		}
+		off += n - blockHeaderSize + blockAlign // a header may begin in this part and end in the next
+	}
+	return found, nil
+}
+
+// scanPart looks at the bytes b at off.
+func (r *blockReader) scanPart(b []byte, off int64, want LSN, found *remains) {
+	for ; len(b) >= blockAlign; b, off = b[blockAlign:], off+blockAlign {
+		if (!r.stale || off == r.off) && binary.LittleEndian.Uint64(b) != 0 {
 			found.end = max(found.end, off+blockAlign)
 		}
-		// A cheap look at the position first: each byte of the file is looked at.
+		// A cheap look at the position first: each word of the file is looked at.
 		if len(b) < blockHeaderSize || LSN(binary.LittleEndian.Uint64(b[8:])) < want {
 			continue
 		}
@@ -113,5 +131,4 @@ func (r *blockReader) scan(want LSN) (remains, error) {
 			found.proof = off
 		}
 	}
-	return found, nil
 }

@@ -5,11 +5,12 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"syscall"
 )
 
 // MakeDir makes a directory and its missing parents, durably. All parents are synced, not only those that got a new
-// name: an earlier attempt may have ended between making a directory and syncing it. A parent that was there and may
-// not be opened by this process is left out, since this process cannot have changed it.
+// name: an earlier attempt may have ended between making a directory and syncing it. A parent that was there and that
+// this process may not open, or that its file system cannot sync, is left out.
 func MakeDir(fsys FS, dir string) error {
 	missing := map[string]bool{} // parents that get a new name
 	var parents []string
@@ -26,9 +27,14 @@ func MakeDir(fsys FS, dir string) error {
 	}
 	for _, p := range slices.Backward(parents) {
 		err := fsys.SyncDir(p)
-		if err != nil && (missing[p] || !errors.Is(err, fs.ErrPermission)) {
+		if err != nil && (missing[p] || !notOurs(err)) {
 			return err
 		}
 	}
 	return nil
+}
+
+// notOurs reports whether err says that a directory cannot be synced by us at all.
+func notOurs(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EINVAL)
 }

@@ -184,6 +184,26 @@ func TestMakeDirSurvivesCrash(t *testing.T) {
 	}
 }
 
+// TestMakeDirForeignParent: a parent that was there and cannot be synced is no obstacle; one that got a new name is.
+func TestMakeDirForeignParent(t *testing.T) {
+	m := vfs.NewMem()
+	must(t, m.MkdirAll("/mnt"))
+	for _, cause := range []error{syscall.EACCES, syscall.EINVAL} {
+		f := vfs.NewFault(m, func(op vfs.Op) error {
+			if op.Kind == vfs.OpSyncDir && op.Path == "/" {
+				return cause
+			}
+			return nil
+		})
+		must(t, vfs.MakeDir(f, "/mnt/data"))
+		if err := vfs.MakeDir(f, "/new/data"); !errors.Is(err, cause) {
+			t.Fatal(err)
+		}
+		must(t, m.Remove("/new/data"))
+		must(t, m.Remove("/new"))
+	}
+}
+
 func TestMemCapacity(t *testing.T) {
 	m := vfs.NewMem()
 	m.SetCapacity(10)
