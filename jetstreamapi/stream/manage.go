@@ -52,6 +52,7 @@ func (s *Stream) Purge(req server.JSApiStreamPurgeRequest, done func(purged uint
 	purged, err = s.log.Purge(filter, req.Sequence, req.Keep, durable)
 	if err == nil {
 		s.removed()
+		s.head.purged = s.head.purged || (filter == nil && req.Keep == 0)
 		s.head.lastSeq = max(s.head.lastSeq, s.log.State().LastSeq)
 	}
 	s.mu.Unlock()
@@ -159,7 +160,7 @@ func (s *Stream) State(details bool, subjects string) server.StreamState { //nol
 		NumDeleted:  int(st.Deleted), //nolint:gosec // not above the number of sequences
 		Consumers:   len(*s.audience.list.Load()),
 	}
-	if st.LastSeq == 0 {
+	if st.LastSeq == 0 && !s.wasPurged() {
 		out.FirstSeq = 0 // nothing was ever stored
 	}
 	if details && st.Deleted > 0 {
@@ -181,6 +182,13 @@ func (s *Stream) DurableState(details bool, subjects string, done func(server.St
 	s.log.Sync(func(error) {
 		go func() { done(s.State(details, subjects)) }() // it may be a walk, which is not for the ack loop
 	})
+}
+
+// wasPurged reports whether everything was purged: after that the first sequence of a stream without messages is 1.
+func (s *Stream) wasPurged() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.head.purged
 }
 
 func (s *Stream) subjectCounts(filter string) map[string]uint64 {

@@ -273,6 +273,13 @@ var scripts = map[string]func(*script){
 		s.pub("s.a", "x")
 		s.state()
 	},
+	"purge of nothing": func(s *script) {
+		s.create(server.StreamConfig{})
+		s.purge(server.JSApiStreamPurgeRequest{Subject: "s.a"})
+		s.purge(server.JSApiStreamPurgeRequest{})
+		s.pub("s.a", "x")
+		s.state()
+	},
 	"delete": func(s *script) {
 		s.create(server.StreamConfig{})
 		for range 6 {

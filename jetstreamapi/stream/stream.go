@@ -73,6 +73,7 @@ type head struct {
 	trimDue  bool     // the limits are to be applied to what was stored
 	owed     []uint64 // sequences whose deletion the log could not take yet
 	closed   bool
+	purged   bool // everything, at least once
 
 	recovering  bool // consumers are still to be attached
 	recoveredTo uint64
