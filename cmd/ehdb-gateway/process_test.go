@@ -116,7 +116,7 @@ func (p *process) logged() string {
 // await waits for what.
 func (p *process) await(what string, done func() bool) {
 	p.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
 		select {
 		case err := <-p.ended:
 			p.t.Fatalf("ended (%v) before %s", err, what)
@@ -148,7 +148,7 @@ func (p *process) exit() {
 		if err != nil {
 			p.t.Fatalf("ended with %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(60 * time.Second):
 		p.t.Fatal("does not end")
 	}
 }
@@ -251,9 +251,13 @@ func TestPortInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, errs, code := once(t, "-a", "127.0.0.1", "-p", u.Port(), "-P", p.pidFile())
+	log := filepath.Join(t.TempDir(), "log")
+	_, errs, code := once(t, "-a", "127.0.0.1", "-p", u.Port(), "-P", p.pidFile(), "-l", log)
 	if code != 1 || !strings.Contains(errs, "address already in use") {
 		t.Errorf("got %q (%d)", errs, code)
+	}
+	if b, err := os.ReadFile(log); err != nil || !strings.Contains(string(b), "[ERR] Start failed: listen for clients:") {
+		t.Errorf("the log does not say why: %s %v", b, err)
 	}
 	if b, err := os.ReadFile(p.pidFile()); err != nil || string(b) == "" {
 		t.Errorf("the second process took the pid file of the first: %v", err)

@@ -59,6 +59,9 @@ func serve(ctx context.Context, args []string, cfg *config.Config) error {
 		if interrupted {
 			return nil
 		}
+		if cfg.Server.LogFile != "" || cfg.Server.Syslog || cfg.Server.RemoteSyslog != "" { // main tells standard error
+			a.log.Error("Start failed: {error}", slog.Any("error", err))
+		}
 		return err
 	}
 	a.log.Info("Server is ready")

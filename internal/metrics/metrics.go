@@ -61,9 +61,12 @@ type Metrics struct {
 	sync    prometheus.Histogram
 	records prometheus.Histogram
 
-	mu    sync.Mutex // guards ready
-	ready bool
+	mu   sync.Mutex   // guards page
+	page http.Handler // nil until Ready
 }
+
+// maxScrapes bounds the scrapes that are served at a time; more are told 503.
+const maxScrapes = 4
 
 // refusals are the err_codes a publish can be refused with; their series are there from the start.
 var refusals = []int{10023, 10024, 10047, 10054, 10060, 10070, 10071, 10077, 10097, 10122, 10164, 10167}
@@ -102,20 +105,20 @@ func (m *Metrics) Ready(s Sources) {
 	m.reg.MustRegister(build)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ready = true
+	m.page = promhttp.HandlerFor(m.reg, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 }
 
 // ServeHTTP answers a scrape.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
-	ready := m.ready
+	page := m.page
 	m.mu.Unlock()
-	if !ready {
+	if page == nil {
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "starting: streams are being recovered", http.StatusServiceUnavailable)
 		return
 	}
-	promhttp.HandlerFor(m.reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4}).ServeHTTP(w, r)
+	page.ServeHTTP(w, r)
 }
 
 // Registry is for tests.

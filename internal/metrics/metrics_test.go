@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -168,6 +169,31 @@ func TestSubjectLineIsStable(t *testing.T) {
 		pending++
 		gone = want == " 8"
 	}
+}
+
+// A scrape that hangs does not let others pile up behind it.
+func TestScrapesAreBounded(t *testing.T) {
+	release, entered := make(chan struct{}), make(chan struct{}, maxScrapes)
+	m := New()
+	m.Ready(Sources{Gateway: func() Gateway {
+		entered <- struct{}{}
+		<-release
+		return Gateway{}
+	}})
+	var hanging sync.WaitGroup
+	for range maxScrapes {
+		hanging.Go(func() {
+			m.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		})
+		<-entered
+	}
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("status %d", w.Code)
+	}
+	close(release)
+	hanging.Wait()
 }
 
 func TestSubjectsAreBounded(t *testing.T) {
