@@ -1,6 +1,4 @@
-// Package tidwalltest shows what github.com/tidwall/wal does with the files that a power loss leaves, and what storage/tail
-// does with the same damage. It is the evidence of docs/adr/0001-own-segment-log.md; nothing imports it.
-package tidwalltest
+package tail_test
 
 import (
 	"errors"
@@ -24,6 +22,9 @@ func must(t *testing.T, err error) {
 }
 
 func entry(i int) []byte { return fmt.Appendf(nil, "entry %d, and some more bytes", i) }
+
+// What github.com/tidwall/wal does with the files that a power loss leaves, and what this package does with the same damage:
+// the evidence of docs/adr/0001-own-segment-log.md.
 
 // tidwallFile writes a log and returns its bytes.
 func tidwallFile(t *testing.T) []byte {
