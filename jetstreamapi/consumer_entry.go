@@ -168,7 +168,8 @@ func (c *consumerEntry) deliver(d *bus.Delivery) <-chan struct{} {
 			return nil // not an ack subject of ours: nobody waits for an answer it could be given
 		}
 		id := consumer.AckID{
-			Delivered: a.Delivered, StreamSeq: a.StreamSeq, ConsumerSeq: a.ConsumerSeq, Time: a.Time, Pending: a.Pending,
+			Delivered: a.Delivered, StreamSeq: a.StreamSeq, ConsumerSeq: a.ConsumerSeq,
+			Time: a.Time, Pending: a.Pending,
 		}
 		return c.consumer.Ack(id, d.Msg.Data, d.Msg.Reply)
 	case sidNext[0]:
