@@ -94,7 +94,7 @@ func TestSlowConsumerDeadline(t *testing.T) {
 }
 
 func TestStaleConnection(t *testing.T) {
-	s := start(t, &server.Options{PingInterval: 30 * time.Millisecond, MaxPingsOut: 2})
+	s := start(t, &server.Options{PingInterval: 100 * time.Millisecond, MaxPingsOut: 2})
 	c := dialRaw(t, s)
 	c.send(t, "CONNECT {\"verbose\":false}\r\n")
 	c.expect(t, "PING", "PING", "-ERR 'Stale Connection'", "EOF")
@@ -113,7 +113,7 @@ func TestStaleConnection(t *testing.T) {
 }
 
 func TestPingsAreSparedForBusyClients(t *testing.T) {
-	s := start(t, &server.Options{PingInterval: 400 * time.Millisecond})
+	s := start(t, &server.Options{PingInterval: 600 * time.Millisecond})
 	c := dialRaw(t, s)
 	c.send(t, "CONNECT {\"verbose\":false}\r\n")
 	c.expect(t, "PING") // the first one measures the round trip
