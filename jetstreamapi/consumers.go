@@ -86,6 +86,9 @@ func (a *account) changeConsumer(
 	if apiErr := consumer.CheckUpdate(old, cfg); apiErr != nil {
 		return apiErr
 	}
+	if old.DeliverSubject != cfg.DeliverSubject && a.svc.opts.Bus.HasInterest(a.name, old.DeliverSubject) {
+		return server.NewJSConsumerNameExistError() // somebody listens on the old one
+	}
 	if err := a.updateConsumer(c, cfg, func(err error) { done(c, err) }); err != nil {
 		done(c, err)
 	}
