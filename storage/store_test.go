@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -255,13 +256,14 @@ func TestReadersDuringAppends(t *testing.T) {
 				rnd := rand.New(rand.NewPCG(1, uint64(i)))
 				for ctx.Err() == nil {
 					read(rnd)
+					runtime.Gosched()
 				}
 			})
 		}
 		for i := range 2 {
 			wg.Go(func() { checkCursor(ctx, t, l, i) })
 		}
-		for seq := uint64(1); seq <= 3000; seq++ {
+		for seq := uint64(1); seq <= 1500; seq++ {
 			r := rec(seq, fmt.Sprintf("%c.%d", 'a'+seq%3, seq%50), 100)
 			binary.LittleEndian.PutUint64(r.Data, seq)
 			if err := l.Append(r, nil); err != nil {
@@ -270,7 +272,7 @@ func TestReadersDuringAppends(t *testing.T) {
 			if seq%3 == 0 {
 				l.Delete([]uint64{seq / 2, seq}, false, nil)
 			}
-			if seq%1000 == 0 {
+			if seq%500 == 0 {
 				l.Purge(nil, 0, 100, nil)
 			}
 		}
