@@ -38,7 +38,7 @@ func (m *machine) tick(now int64) {
 	}
 }
 
-// next timer: when the machine wants to be called again if nothing happens before; 0: never.
+// nextDue returns when the machine wants to be called again if nothing happens before; 0: never.
 func (m *machine) nextDue() int64 {
 	if m.closed != nil {
 		return 0
