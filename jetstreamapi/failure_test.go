@@ -129,3 +129,39 @@ func publishOne(p *party) bool {
 		return false
 	}
 }
+
+func TestAFullDiskRefusesAndResumes(t *testing.T) {
+	fs := vfs.NewMem()
+	l := begin(t, fs)
+	defer l.end(t)
+	createStream(t, l.p, "S", "")
+	fs.SetCapacity(fs.Used())
+	acked := uint64(0)
+	big := strings.Repeat("x", 32<<10)
+	var refused answer
+	for range 1000 {
+		refused = l.p.request(t, "S.x", "", big)
+		if errCode(t, refused) != 0 {
+			break
+		}
+		acked++
+	}
+	if !strings.Contains(refused.data, "space") {
+		t.Errorf("on a full disk a message got %v", refused)
+	}
+	eventually(t, "health tells", func() bool {
+		h := l.svc.Health("", "", "")
+		return len(h) > 0 && strings.Contains(h[0].Error, "space")
+	})
+	var info jsapi.StreamInfoResponse
+	l.p.must(t, &info, "$JS.API.STREAM.INFO.S", "")
+	if info.State.Msgs != acked {
+		t.Errorf("%d messages of %d acknowledged", info.State.Msgs, acked)
+	}
+	fs.SetCapacity(0)
+	eventually(t, "it serves again by itself", func() bool { return len(l.svc.Health("", "", "")) == 0 })
+	l.p.must(t, nil, "S.x", big)
+	if l.svc.Counters().Reopens != 0 {
+		t.Error("the directory was opened again for it")
+	}
+}
