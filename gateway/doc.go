@@ -13,6 +13,7 @@
 //   - After an -ERR that ends a connection the socket is closed for writing first and for reading a moment later, so
 //     that the client gets to read the reason even if it was still sending.
 //   - A subscription to foo.> that is permitted because of foo.* receives only what foo.* covers.
+//   - A pedantic client is told once about a bad subject, also when the message comes in two reads.
 //   - A client that sends HMSG gets an error instead of publishing to an empty subject.
 //   - A reload that takes a user away tells its clients so before it closes them.
 //   - A size on the wire allocates nothing: buffers grow with what has arrived.

@@ -12,9 +12,9 @@ import (
 func (c *client) publish(cmd *wire.Command) {
 	c.msgs++
 	c.bytes += int64(len(cmd.Payload))
-	if c.options.Pedantic && !subjects.ValidLiteral(cmd.Subject) {
-		c.flush()
-		c.sendErr(errPublishSubject)
+	if c.options.Pedantic {
+		c.checkSubject(cmd.Subject)
+		c.checked = false
 	}
 	if !c.mayPublish(cmd) {
 		return
@@ -31,6 +31,25 @@ func (c *client) publish(cmd *wire.Command) {
 	c.published = true
 	if !c.bus.Publish(m) && len(cmd.Reply) > 0 && c.options.NoResponders {
 		c.noResponders(cmd)
+	}
+}
+
+// checkSubject tells a pedantic client about a subject that nobody can be subscribed to by name, once for a message.
+func (c *client) checkSubject(subject []byte) {
+	if !c.checked && !subjects.ValidLiteral(subject) {
+		c.flush()
+		c.sendErr(errPublishSubject)
+	}
+	c.checked = true
+}
+
+// checkPending is checkSubject for a message whose payload has not come yet.
+func (c *client) checkPending() {
+	if !c.options.Pedantic {
+		return
+	}
+	if subject := c.parser.Pending(); subject != nil {
+		c.checkSubject(subject)
 	}
 }
 

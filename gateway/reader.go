@@ -19,6 +19,7 @@ type reader struct {
 	connected bool         // a CONNECT came, or nobody in particular was accepted without one
 	awaiting  bool         // the next command has to be a CONNECT
 	ponged    bool         // the first PONG was sent
+	checked   bool         // of a pedantic client: the subject of the message that is coming in was looked at
 	bus       bus.Session  // same as client.session
 	opened    bus.Identity // of bus
 	published bool         // something was published since the last flush
@@ -87,10 +88,12 @@ func (c *client) commands() bool {
 		ok, err := c.parser.Next(&c.command)
 		if err != nil {
 			c.flush()
+			c.checkPending()
 			c.parseFailed(err)
 			return false
 		}
 		if !ok {
+			c.checkPending()
 			return true
 		}
 		if c.traced {

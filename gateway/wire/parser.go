@@ -42,6 +42,18 @@ func (p *Parser) Peek() (byte, bool) {
 	return p.buf[p.r], true
 }
 
+// Pending returns the subject of a message whose line was read and whose payload is not whole, or is not followed by a
+// CRLF; nil if there is none. It is for clients that want to be told about a bad subject before they have sent the rest.
+func (p *Parser) Pending() []byte {
+	if p.op == OpNone || p.need == 0 {
+		return nil
+	}
+	var a [maxArgs][]byte
+	line, _, _ := bytes.Cut(p.buf[p.r+1:p.w], []byte{'\n'}) // the first byte belongs to the arguments whatever it is
+	splitArgs(p.buf[p.r:p.r+1+len(line)], &a)
+	return a[0]
+}
+
 // Space returns where to put the next bytes. It is never empty. The slices of all commands so far become invalid.
 func (p *Parser) Space() []byte {
 	if p.op == OpPub || p.op == OpHPub {

@@ -136,6 +136,36 @@ func TestGiantSizesAllocateNothing(t *testing.T) {
 	}
 }
 
+func TestPending(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                              "",
+		"PUB foo":                       "",
+		"PUB foo 3":                     "",
+		"PUB foo 3\r\n":                 "foo",
+		"PUB foo bar 3\r\nab":           "foo",
+		"HPUB\tfoo.* 12 12\nNATS":       "foo.*",
+		"PUB foo 3\r\nabcx":             "foo", // refused
+		"PUB foo 3\r\nabc\r\n":          "",
+		"PUB foo 3\r\nabc\r\nPUB b ":    "",
+		"PUB \nfoo 3\r\nab":             "\nfoo",
+		"SUB foo 3\r\n":                 "",
+		"PUB foo 3\r\nabc\r\nPUB b 1\n": "b",
+	} {
+		p := NewParser(testLimits, &Pool{})
+		p.Filled(copy(p.Space(), in))
+		var c Command
+		for {
+			if ok, err := p.Next(&c); !ok || err != nil {
+				break
+			}
+		}
+		if got := string(p.Pending()); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+		p.Close()
+	}
+}
+
 // A large message is whole, and its buffer is given back once it is handled.
 func TestLargeMessages(t *testing.T) {
 	p := NewParser(Limits{MaxControlLine: 4096, MaxPayload: 8 << 20}, &Pool{})
