@@ -43,7 +43,7 @@ func (p *Parser) Peek() (byte, bool) {
 }
 
 // Pending returns the subject of a message whose line was read and whose payload is not whole, or is not followed by a
-// CRLF; nil if there is none. It is for clients that want to be told about a bad subject before they have sent the rest.
+// CRLF; nil if there is none. It is for clients that want to hear of a bad subject before they have sent the rest.
 func (p *Parser) Pending() []byte {
 	if p.op == OpNone || p.need == 0 {
 		return nil
