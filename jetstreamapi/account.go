@@ -17,9 +17,10 @@ import (
 // account is one account with JetStream: its streams, its limits and the queues its requests are served from. It is the
 // bus.Sink of its API subjects.
 type account struct {
-	svc  *Service
-	name string
-	api  bus.Session
+	svc   *Service
+	name  string
+	api   bus.Session
+	views *views // nil without a domain
 
 	writes     *queue // what changes things, in order
 	reads      *queue
@@ -44,14 +45,18 @@ type account struct {
 func newAccount(svc *Service, name string, limits server.JetStreamAccountLimits) *account {
 	a := &account{svc: svc, name: name, streams: make(map[string]*streamEntry)}
 	a.limits.Store(&limits)
-	newOut := func() (*publisher, error) { return newPublisher(svc.opts.Bus, name) }
-	q := func(workers, bound int) *queue { return &queue{workers: workers, bound: bound, newOut: newOut} }
-	a.writes = q(1, svc.opts.QueueLimit)
-	a.reads = q(svc.opts.ReadWorkers, svc.opts.QueueLimit)
-	a.answers = q(1, svc.opts.QueueLimit)
-	a.rejects = q(1, rejectLimit)
-	a.advisories = q(1, advisoryLimit)
+	a.writes = a.newQueue(1, svc.opts.QueueLimit)
+	a.reads = a.newQueue(svc.opts.ReadWorkers, svc.opts.QueueLimit)
+	a.answers = a.newQueue(1, svc.opts.QueueLimit)
+	a.rejects = a.newQueue(1, rejectLimit)
+	a.advisories = a.newQueue(1, advisoryLimit)
 	return a
+}
+
+// newQueue makes a queue whose jobs publish in the account.
+func (a *account) newQueue(workers, bound int) *queue {
+	newOut := func() (*publisher, error) { return newPublisher(a.svc.opts.Bus, a.name) }
+	return &queue{workers: workers, bound: bound, newOut: newOut}
 }
 
 // open subscribes to the API subjects.
@@ -65,6 +70,12 @@ func (a *account) open() error {
 		if err := subscribeBoth(s, fmt.Sprint("a", i), f, "", a.svc.opts.Domain); err != nil {
 			return fmt.Errorf("account %s: %w", a.name, err)
 		}
+	}
+	if a.svc.opts.Domain == "" {
+		return nil
+	}
+	if a.views, err = a.openViews(); err != nil {
+		return fmt.Errorf("account %s: %w", a.name, err)
 	}
 	return nil
 }
@@ -214,6 +225,9 @@ func (a *account) sortedConsumers(e *streamEntry) []*consumerEntry {
 func (a *account) stopServing() {
 	if a.api != nil {
 		a.api.Close()
+	}
+	if a.views != nil {
+		a.views.close()
 	}
 	for _, q := range []*queue{a.writes, a.reads, a.rejects} {
 		q.close()

@@ -253,6 +253,7 @@ func clientHeader(block string) string {
 
 // ours is normal for an answer whose header is the raw block.
 func ours(a answer) string {
+	a.nobody = a.nobody || strings.HasPrefix(a.header, "NATS/1.0 503\r\n")
 	a.header = clientHeader(a.header)
 	return normal(a)
 }

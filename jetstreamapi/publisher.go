@@ -18,11 +18,18 @@ func newPublisher(b bus.Bus, account string) (*publisher, error) {
 
 // send queues a message; its bytes must not change before flush.
 func (p *publisher) send(subject string, header, data []byte) {
-	if p.session == nil || subject == "" {
-		return
+	if subject != "" {
+		p.publish(&bus.Msg{Subject: []byte(subject), Header: header, Data: data})
+	}
+}
+
+// publish queues m, whose bytes must not change before flush, and reports whether anybody takes it.
+func (p *publisher) publish(m *bus.Msg) (interest bool) {
+	if p.session == nil {
+		return false
 	}
 	p.dirty = true
-	p.session.Publish(&bus.Msg{Subject: []byte(subject), Header: header, Data: data})
+	return p.session.Publish(m)
 }
 
 // flush delivers what was sent.

@@ -375,6 +375,11 @@ func TestDomainFormsAsNATSServer(t *testing.T) {
 		{subject: "$JS.hub.API.STREAM.LIST"},
 		{subject: "$JS.hub.API.STREAM.UPDATE.S", body: `{"name":"S","subjects":["s.*"]}`},
 		{subject: "$JS.hub.API.DIRECT.GET.S", body: `{"seq":1}`},
+		{subject: "$JS.hub.API.STREAM.CREATE.KV_b", body: `{"name":"KV_b","subjects":["$KV.b.>"],"max_msgs_per_subject":1}`},
+		{subject: "$JS.hub.API.$KV.b.k", body: "value"},
+		{subject: "$JS.hub.API.$KV.b.k", body: "other", header: "NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 9\r\n\r\n"},
+		{subject: "$JS.hub.API.STREAM.MSG.GET.KV_b", body: `{"last_by_subj":"$KV.b.k"}`},
+		{subject: "$JS.hub.API.$KV.nope.k", body: "value"},
 	})
 }
 
