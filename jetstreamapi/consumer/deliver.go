@@ -254,7 +254,7 @@ func (m *machine) prune(now int64) {
 	if removals == m.life.removals {
 		return
 	}
-	m.life.removals = removals
+	m.life.removals, m.life.pruned = removals, now
 	looks := pruneLooks
 	for e := m.led.head; e != nil && looks > 0; looks-- {
 		next := e.next

@@ -25,6 +25,6 @@
 //   - An ack with a reply subject that can mean nothing (never delivered, or an ack policy without acks) gets status
 //     503, which clients take for "no responders", where NATS is silent.
 //   - A message that reaches max_deliver by a NAK is given up at once, not at the next pull.
-//   - A pull consumer looks for inboxes that nobody listens on any more every two seconds, not only when it has
+//   - A pull consumer looks for inboxes that nobody listens on any more every five seconds, not only when it has
 //     messages.
 package consumer

@@ -6,6 +6,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
+// cheapPrune is the number of outstanding messages that Info looks at every time; more only once a second.
+const cheapPrune = 256
+
 // Info returns the consumer as the API shows it, but for Cluster, which is the owner's.
 func (c *Consumer) Info() *server.ConsumerInfo {
 	c.mu.Lock()
@@ -15,7 +18,9 @@ func (c *Consumer) Info() *server.ConsumerInfo {
 	if c.m.wait.n > 0 {
 		c.m.processWaiting(now.UnixNano(), false) // whoever is gone does not wait
 	}
-	c.m.prune(now.UnixNano())
+	if c.m.led.len() <= cheapPrune || now.UnixNano() >= c.m.life.pruned+pruneEvery {
+		c.m.prune(now.UnixNano())
+	}
 	if !c.idle.empty() {
 		c.run.schedule()
 	}

@@ -90,6 +90,7 @@ type lifeState struct {
 	sweep     int64  // when to look again whether inboxes are still listened on; 0: nobody waits
 	retry     int64  // when to read again after a fault; 0: no fault
 	prune     int64  // when to look whether outstanding messages left the log; 0: not
+	pruned    int64  // when that was last done
 	removals  uint64 // world.Removals at the last look
 	delivered int64  // time of the last delivery; 0: none
 	acked     int64  // time of the last ack; 0: none
@@ -99,7 +100,7 @@ type lifeState struct {
 type skipList struct{ seqs []uint64 }
 
 // sweepEvery is how often the inboxes of waiting requests are looked at when nothing else happens.
-const sweepEvery = int64(2_000_000_000)
+const sweepEvery = int64(5_000_000_000)
 
 // pruneEvery is how often a consumer that is at max_ack_pending looks whether outstanding messages left the log.
 const pruneEvery = int64(1_000_000_000)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -384,5 +385,28 @@ func TestManyWorkers(t *testing.T) {
 		if _, ok := acked.Load(seq); !ok {
 			t.Fatalf("the stream was not told about message %d", seq)
 		}
+	}
+}
+
+// TestIdleConsumersHaveNoGoroutine: what waits, waits without one.
+func TestIdleConsumersHaveNoGoroutine(t *testing.T) {
+	r := newRig(t, 2)
+	r.subscribe("inbox")
+	before := runtime.NumGoroutine()
+	for i := range 300 {
+		name := fmt.Sprintf("C%d", i)
+		c := r.consumer(name, server.ConsumerConfig{Durable: name, AckPolicy: server.AckExplicit})
+		c.Pull([]byte("inbox"), nil, []byte(`{"batch":1,"expires":60000000000}`))
+	}
+	eventually(t, "all wait", func() bool {
+		for _, c := range *r.wakes.Load() {
+			if c.Stats().Waiting != 1 || c.run.state.Load() != stateIdle {
+				return false
+			}
+		}
+		return true
+	})
+	if n := runtime.NumGoroutine(); n > before+5 {
+		t.Errorf("%d goroutines more", n-before)
 	}
 }
