@@ -54,7 +54,7 @@ func (a *account) pauseConsumer(c *consumerEntry, until time.Time, done func(err
 	old := c.config()
 	c.consumer.Pause(until)
 	c.cfg.Store(&cfg)
-	if err := a.record(c.record(&cfg), done); err != nil {
+	if err := a.record(c.record(&cfg), c.whenDurable(&cfg, done)); err != nil {
 		before := time.Time{}
 		if old.PauseUntil != nil {
 			before = *old.PauseUntil

@@ -103,6 +103,7 @@ func (d *directGet) notFound() { d.status("404 Message Not Found") }
 func (d *directGet) one() {
 	rec, err := getOne(d.e.log, &d.req)
 	if err != nil {
+		d.e.logUnreadable(err)
 		d.notFound()
 		return
 	}

@@ -34,6 +34,7 @@ func serveMsgGet(r *request, out *publisher) {
 	}
 	rec, err := getOne(e.log, &req)
 	if err != nil {
+		e.logUnreadable(err)
 		r.fail(out, server.NewJSNoMessageFoundError())
 		return
 	}

@@ -30,10 +30,21 @@ type consumerEntry struct {
 	session  bus.Session
 	detach   func()
 	gone     atomic.Bool // deleted, or being so
+	durable  atomic.Pointer[server.ConsumerConfig] // the configuration that is in the catalog for good
 }
 
 // config returns the configuration; it must not be changed.
 func (c *consumerEntry) config() *server.ConsumerConfig { return c.cfg.Load() }
+
+// whenDurable returns done such that cfg then counts as being in the catalog.
+func (c *consumerEntry) whenDurable(cfg *server.ConsumerConfig, done storage.Done) storage.Done {
+	return func(err error) {
+		if err == nil {
+			c.durable.Store(cfg)
+		}
+		done(err)
+	}
+}
 
 // logger returns the log with what the consumer is.
 func (c *consumerEntry) logger() *slog.Logger {

@@ -97,7 +97,7 @@ func (a *account) changeConsumer(
 
 // whenDurable calls done once what made the consumer what it is, is durable.
 func (a *account) whenDurable(c *consumerEntry, done func(*consumerEntry, error)) {
-	if c.memory {
+	if c.memory || c.durable.Load() == c.config() {
 		done(c, nil)
 		return
 	}
@@ -111,7 +111,7 @@ func (a *account) updateConsumer(c *consumerEntry, cfg *server.ConsumerConfig, d
 	if err := c.consumer.Update(*cfg); err != nil {
 		return err
 	}
-	if err := a.record(c.record(cfg), done); err != nil {
+	if err := a.record(c.record(cfg), c.whenDurable(cfg, done)); err != nil {
 		return errors.Join(err, c.consumer.Update(*c.config()))
 	}
 	c.cfg.Store(cfg)
@@ -230,7 +230,7 @@ func (a *account) makeConsumer(e *streamEntry, cfg *server.ConsumerConfig, done 
 		return err
 	}
 	c.logID = state.ID()
-	durable, started := whenBoth(func(err error) { done(c, err) })
+	durable, started := whenBoth(c.whenDurable(cfg, func(err error) { done(c, err) }))
 	if err := a.record(c.record(cfg), durable); err != nil {
 		return errors.Join(err, c.dropState())
 	}

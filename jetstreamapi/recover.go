@@ -111,6 +111,7 @@ func (s *Service) recoverConsumer(r *catalogRecord, st *storage.Store) {
 	}
 	c := &consumerEntry{stream: e, name: r.Consumer, created: r.Created, logID: r.LogID}
 	c.cfg.Store(r.Settings)
+	c.durable.Store(r.Settings)
 	if e.offline != nil {
 		c.offline = e.offline
 		a.addConsumer(c)

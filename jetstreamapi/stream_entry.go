@@ -2,6 +2,7 @@ package jetstreamapi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -44,6 +45,15 @@ func (e *streamEntry) config() *server.StreamConfig { return e.cfg.Load() }
 // logger returns the log with what the stream is.
 func (e *streamEntry) logger() *slog.Logger {
 	return e.acc.svc.log.With(slog.String("account", e.acc.name), slog.String("stream", e.name))
+}
+
+// logUnreadable logs why a message could not be read, where that is not that there is none: clients are told no more.
+func (e *streamEntry) logUnreadable(err error) {
+	none := errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrEOF) ||
+		errors.Is(err, subjects.ErrInvalidFilter)
+	if !none {
+		e.logger().Error("a message could not be read", slog.Any("error", err))
+	}
 }
 
 // overlaps reports whether one of the stream's subjects overlaps filter.

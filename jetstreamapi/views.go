@@ -12,8 +12,8 @@ import (
 )
 
 // views sends messages on that clients of a domain publish into its key-value and object buckets: they go to
-// $JS.<domain>.API.$KV.> and $JS.<domain>.API.$OBJ.>, the streams behind them store $KV.> and $OBJ.>. It is the bus.Sink
-// of those subjects.
+// $JS.<domain>.API.$KV.> and $JS.<domain>.API.$OBJ.>, the streams behind them store $KV.> and $OBJ.>. It is the
+// bus.Sink of those subjects.
 type views struct {
 	acc     *account
 	prefix  []byte // $JS.<domain>.API.
@@ -30,7 +30,9 @@ const maxViewBytes = 64 << 20
 
 // openViews subscribes to the views of the account's domain.
 func (a *account) openViews() (*views, error) {
-	v := &views{acc: a, prefix: []byte("$JS." + a.svc.opts.Domain + ".API."), queue: a.newQueue(1, a.svc.opts.QueueLimit)}
+	v := &views{
+		acc: a, prefix: []byte("$JS." + a.svc.opts.Domain + ".API."), queue: a.newQueue(1, a.svc.opts.QueueLimit),
+	}
 	s, err := a.svc.opts.Bus.Open(bus.KindService, bus.Identity{Account: a.name}, v)
 	if err != nil {
 		return nil, err
