@@ -29,7 +29,7 @@ type consumerEntry struct {
 	consumer *consumer.Consumer
 	session  bus.Session
 	detach   func()
-	gone     atomic.Bool // deleted, or being so
+	gone     atomic.Bool                           // deleted, or being so
 	durable  atomic.Pointer[server.ConsumerConfig] // the configuration that is in the catalog for good
 }
 

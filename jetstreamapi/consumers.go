@@ -111,10 +111,12 @@ func (a *account) updateConsumer(c *consumerEntry, cfg *server.ConsumerConfig, d
 	if err := c.consumer.Update(*cfg); err != nil {
 		return err
 	}
+	old := c.config()
+	c.cfg.Store(cfg) // before done can be called
 	if err := a.record(c.record(cfg), c.whenDurable(cfg, done)); err != nil {
-		return errors.Join(err, c.consumer.Update(*c.config()))
+		c.cfg.Store(old)
+		return errors.Join(err, c.consumer.Update(*old))
 	}
-	c.cfg.Store(cfg)
 	return nil
 }
 
