@@ -26,9 +26,9 @@
 // ack loop makes the group visible in each log it touched, runs the done functions and then tells OnVisible. The bytes
 // stay in RAM for readers while they are in the window; after that they are read from the tail (section.go, ondisk.go).
 //
-// The index (index.go, keys.go) is in RAM and has two views of each log, head and visible. Open rebuilds it from the tail
-// (replay.go). The sweeper gives back the space of what is dead (sweep.go, move.go), and keeps room on a full disk for what
-// makes room (room.go). The encoding is in docs/format/records.md.
+// The index (index.go, keys.go) is in RAM and has two views of each log, head and visible. Open rebuilds it from the
+// tail (replay.go). The sweeper gives back the space of what is dead (sweep.go, move.go), and keeps room on a full
+// disk for what makes room (room.go). The encoding is in docs/format/records.md.
 //
 // # Locks
 //

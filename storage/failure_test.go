@@ -283,3 +283,44 @@ func TestCloseWithoutSpace(t *testing.T) {
 		t.Fatal("nothing was reported failed")
 	}
 }
+
+// TestIdleFailureIsTold: a failure that no append meets, of the sweeper say, is told all the same.
+func TestIdleFailureIsTold(t *testing.T) {
+	broken := errors.New("disk is broken")
+	disk := vfs.NewMem()
+	fault := vfs.NewFault(disk, nil)
+	o := Options{Dir: "d", FS: fault, Shards: 1, SegmentSize: 8 << 10}
+	events := make(chan error, 8)
+	o.Events.Stopped = func(err error) { events <- err }
+	s := open(t, o)
+	l := create(t, s)
+	told := make(chan error, 8)
+	for seq := uint64(1); seq <= 100; seq++ {
+		if err := l.Append(rec(seq, "k", 300), nil); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, l)
+	}
+	fault.SetHook(vfs.FailKind(broken, vfs.OpRename, vfs.OpRemove)) // what dropping a segment does
+	l.OnVisible(func(_ uint64, err error) {
+		if err != nil {
+			told <- err
+		}
+	})
+	if n, err := l.Purge(nil, 0, 0, nil); n != 100 || err != nil {
+		t.Fatal(n, err)
+	}
+	for name, ch := range map[string]chan error{"event": events, "OnVisible": told} {
+		select {
+		case err := <-ch:
+			if !errors.Is(err, ErrStopped) || !errors.Is(err, broken) {
+				t.Fatalf("%s: %v", name, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: not told", name)
+		}
+	}
+	if err := s.Err(); !errors.Is(err, broken) {
+		t.Fatalf("health: %v", err)
+	}
+}

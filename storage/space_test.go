@@ -60,7 +60,7 @@ func check(t *testing.T, l *Log) {
 
 func TestSweepSegments(t *testing.T) {
 	disk := vfs.NewMem()
-	o := Options{Dir: "d", FS: disk, Shards: 2, SegmentSize: 32 << 10, WindowSize: 8 << 10}
+	o := Options{Dir: "d", FS: disk, Shards: 3, SegmentSize: 32 << 10, WindowSize: 8 << 10}
 	s := open(t, o)
 	l := create(t, s, 0, 1)
 	idle, err := s.CreateStateLog(1, "idle", false)
@@ -82,7 +82,7 @@ func TestSweepSegments(t *testing.T) {
 	if n, err := quiet.Purge(nil, 1000, 0, nil); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	gone := create(t, s)
+	gone := create(t, s, 2) // all that its shard ever has
 	if err := s.DropLog(gone.ID(), nil); err != nil {
 		t.Fatal(err)
 	}
