@@ -286,6 +286,9 @@ func normalValue(key string, v any) any {
 	switch x := v.(type) {
 	case map[string]any:
 		delete(x, "api")
+		if x["type"] == server.JSApiConsumerResetResponseType {
+			delete(x, "delivered") // nats-server shows it as before or as after, by chance
+		}
 		for k := range x {
 			x[k] = normalValue(k, x[k])
 		}
