@@ -7,14 +7,17 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // The benchmarks run the same raw client against the gateway and a real nats-server, side by side: compare ratios.
 
+// servers runs a benchmark on both. PINGs of the server are put off: the raw clients do not expect them.
 func servers(b *testing.B, run func(b *testing.B, addr net.Addr)) {
 	b.Helper()
-	b.Run("server=gateway", func(b *testing.B) { run(b, start(b, nil).Addr()) })
-	b.Run("server=nats-server", func(b *testing.B) { run(b, oracle(b, nil).Addr()) })
+	b.Run("server=gateway", func(b *testing.B) { run(b, start(b, &server.Options{DisableShortFirstPing: true}).Addr()) })
+	b.Run("server=nats-server", func(b *testing.B) { run(b, oracle(b, &server.Options{DisableShortFirstPing: true}).Addr()) })
 }
 
 // dialBench connects and waits until the server has taken the CONNECT.
