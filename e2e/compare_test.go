@@ -60,7 +60,7 @@ func (tr *transcript) Msg(label string, m *nats.Msg) {
 }
 
 var (
-	timeText  = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
+	timeText  = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?`)
 	ackTime   = regexp.MustCompile(`(\$JS\.ACK\.[^ "]*?\.)\d{19}(\.\d+)`)
 	inboxText = regexp.MustCompile(`_INBOX\.[A-Za-z0-9.]+`)
 )
