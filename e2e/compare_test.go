@@ -3,11 +3,14 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 )
 
@@ -102,18 +105,36 @@ func normalise(key string, v any) any {
 // compare runs the case on a real nats-server and on the gateway and demands equal transcripts.
 func compare(t *testing.T, run func(t *testing.T, e endpoint, tr *transcript)) {
 	t.Helper()
+	compareWith(t, "", run)
+}
+
+// compareWith is compare with a configuration for both.
+func compareWith(t *testing.T, conf string, run func(t *testing.T, e endpoint, tr *transcript)) {
+	t.Helper()
 	var want, got transcript
 	ok := t.Run("nats-server", func(t *testing.T) {
-		s := startOracle(t, nil)
+		s := startOracle(t, func(o *server.Options) {
+			if conf != "" { // an empty file is an error
+				noErr(t, o.ProcessConfigFile(writeFile(t, "oracle.conf", conf)))
+			}
+		})
 		run(t, endpoint{"nats-server", s.ClientURL(), "http://" + s.MonitorAddr().String()}, &want)
 	})
 	ok = t.Run("gateway", func(t *testing.T) {
-		p := startGateway(t, t.TempDir())
+		p := startGateway(t, t.TempDir(), "-c", writeFile(t, "gateway.conf", "ehdb { allow_tmp_store: true }\n"+conf))
 		run(t, endpoint{"gateway", p.URL, p.Monitor}, &got)
 	}) && ok
 	if ok {
 		diff(t, want.lines, got.lines)
 	}
+}
+
+// writeFile makes a file for the time of the test and returns its path.
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	noErr(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
 }
 
 // diff reports the lines in which the two differ.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -206,4 +207,34 @@ func TestPushConsumer(t *testing.T) {
 		noErr(t, nc.Flush())
 		api(t, nc, tr, "CONSUMER.INFO.S.P")
 	})
+}
+
+// Whoever makes a push consumer hears that it exists before its first message.
+func TestTheAnswerComesBeforeTheMessages(t *testing.T) {
+	nc := connect(t, startGateway(t, t.TempDir()).URL)
+	var tr transcript
+	api(t, nc, &tr, `STREAM.CREATE.S {"name":"S","subjects":["s"]}`)
+	publish(t, nc, &tr, "s 1\ns 2")
+	for i := range 20 {
+		all := make(chan *nats.Msg, 10)
+		for _, subject := range []string{"answer", "push"} {
+			sub, err := nc.ChanSubscribe(fmt.Sprint(subject, i), all)
+			noErr(t, err)
+			defer sub.Unsubscribe()
+		}
+		noErr(t, nc.PublishRequest("$JS.API.CONSUMER.CREATE.S", fmt.Sprint("answer", i), []byte(fmt.Sprintf(
+			`{"stream_name":"S","config":{"ack_policy":"none","deliver_subject":"push%d","mem_storage":%t}}`, i, i%2 == 0))))
+		var got []string
+		for len(got) < 3 {
+			select {
+			case m := <-all:
+				got = append(got, strings.TrimRight(m.Subject, "0123456789"))
+			case <-time.After(5 * time.Second):
+				t.Fatalf("only %v came", got)
+			}
+		}
+		if !slices.Equal(got, []string{"answer", "s", "s"}) {
+			t.Fatalf("consumer %d: %v", i, got)
+		}
+	}
 }

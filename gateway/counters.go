@@ -40,18 +40,34 @@ func (s *Server) accountCounters(name string) *accountCounters {
 	return a
 }
 
-// join counts the client to an account, and no longer to the one it was in. Nothing happens once it is closed.
-func (c *client) join(account string) {
+// join counts the client to an account, and no longer to the one it was in. Nothing happens once it is closed. False: the
+// account has as many connections as it may have.
+func (c *client) join(account string) bool {
 	a := c.server.accountCounters(account)
+	limit, limited := c.server.settings.Load().maxConns[account]
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	if c.account == a || c.out.reason != "" {
-		return
+		return true
+	}
+	if n := a.connections.Add(1); limited && n > int64(limit) {
+		a.connections.Add(-1)
+		return false
 	}
 	if c.account != nil {
 		c.account.connections.Add(-1)
 	}
 	c.account = a
-	a.connections.Add(1)
 	a.total.Add(1)
+	return true
+}
+
+// joined returns the account that the client counts to; empty: none yet.
+func (c *client) joined() string {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	if c.account == nil {
+		return ""
+	}
+	return c.account.name
 }

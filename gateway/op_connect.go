@@ -187,6 +187,11 @@ func (c *client) openSession() bool {
 	if c.bus != nil && c.opened == id {
 		return true
 	}
+	if !c.join(id.Account) {
+		c.fault(errMaxAccountConns)
+		c.expel(errMaxAccountConns, ReasonMaxAccountConns)
+		return false
+	}
 	session, err := c.server.options.Bus.Open(bus.KindClient, id, c)
 	if err != nil {
 		c.fault("open of a session failed: {error}", slog.Any("error", err))
@@ -198,7 +203,6 @@ func (c *client) openSession() bool {
 	c.session = session
 	c.mu.Unlock()
 	c.bus, c.opened = session, id
-	c.join(id.Account)
 	if c.closing.Load() {
 		session.Close()
 		return false

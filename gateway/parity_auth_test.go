@@ -37,6 +37,7 @@ func TestParityAuth(t *testing.T) {
 	sysOnly := config(t, `accounts { SYS { users = [{user: s, password: s}] } }, system_account: SYS`)
 	sysDefault := config(t, `accounts { $SYS { users = [{user: s, password: s}] } }`)
 	short := config(t, `authorization { token: x, timeout: 0.2 }`)
+	few := config(t, `accounts { A { users = [{user: a, password: a}], limits { max_conn: 1 } }, B { users = [{user: b, password: b}], limits { max_connections: -1 } }, C { users = [{user: c, password: c}], limits { max_conn: 0 } } }`)
 	connect := func(fields string) string {
 		return `CONNECT {"verbose":false,"pedantic":false,"protocol":1,"headers":true,"no_responders":true` + fields + "}\r\n"
 	}
@@ -62,6 +63,7 @@ func TestParityAuth(t *testing.T) {
 		{"only the system account", sysOnly, []string{"a< " + connect("") + "SUB foo 1\r\nPING\r\n", "b< SUB foo 1\r\nPING\r\n", "c< " + up("s", "s") + "PING\r\n", "d< " + up("s", "x") + "PING\r\n"}},
 		{"only the default system account", sysDefault, []string{"a< " + connect("") + "SUB foo 1\r\nPING\r\n", "c< " + up("s", "s") + "PING\r\n"}},
 		{"nobody required", nil, []string{"a< " + up("a", "a") + "PING\r\n"}},
+		{"connections of an account", few, []string{"a< " + up("a", "a") + "PING\r\n", "b< " + up("a", "a") + "PING\r\n", "c< " + up("b", "b") + "PING\r\n", "d< " + up("b", "b") + "PING\r\n", "e< " + up("c", "c") + "PING\r\n"}},
 		{"auth timeout", short, []string{"a< ", "a< ", "a< "}},
 		{"auth timeout half a connect", short, []string{"a< CONN", "a< ", "a< "}},
 	})

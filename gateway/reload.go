@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -28,7 +30,7 @@ func (s *Server) SetOptions(o *server.Options) error {
 	}
 	old := s.settings.Load()
 	next.Server.Host, next.Server.Port, next.Server.ServerName = old.Host, old.Port, old.ServerName
-	set := &settings{Options: next.Server, auth: next.Auth}
+	set := newSettings(&next)
 	s.settings.Store(set)
 	clients := s.connected()
 	if over := len(clients) - max(set.MaxConn, 0); over > 0 {
@@ -39,10 +41,35 @@ func (s *Server) SetOptions(o *server.Options) error {
 		s.log.Info("Closed {count} connections to fall within max_connections", slog.Int("count", over))
 		clients = clients[over:]
 	}
+	for _, c := range set.beyond(clients) {
+		c.fault(errMaxAccountConns)
+		c.expel(errMaxAccountConns, ReasonMaxAccountConns)
+	}
 	for _, c := range clients {
 		c.do(func() { c.reload(set) })
 	}
 	return nil
+}
+
+// beyond returns the connections that their accounts may not have any more: of each account the newest.
+func (set *settings) beyond(clients []*client) []*client {
+	if len(set.maxConns) == 0 {
+		return nil
+	}
+	slices.SortFunc(clients, func(a, b *client) int { return cmp.Compare(a.cid, b.cid) })
+	kept := make(map[string]int, len(set.maxConns))
+	var over []*client
+	for _, c := range clients {
+		account := c.joined()
+		limit, limited := set.maxConns[account]
+		if !limited {
+			continue
+		}
+		if kept[account]++; kept[account] > limit {
+			over = append(over, c)
+		}
+	}
+	return over
 }
 
 // do has the reader run task between two reads.

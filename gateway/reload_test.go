@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -128,6 +129,34 @@ func TestReloadLimits(t *testing.T) {
 	}
 	if got := s.ServerOptions().MaxPayload; got != 100 {
 		t.Fatalf("max_payload %d after a refused reload", got)
+	}
+}
+
+func TestReloadAccountLimit(t *testing.T) {
+	limit := func(n int) *server.Options {
+		return config(t, fmt.Sprintf(`accounts { A { users = [{user: a, password: x}], limits { max_conn: %d } } }`, n))()
+	}
+	s := start(t, limit(2))
+	login := func() *raw {
+		c := dialRaw(t, s)
+		c.send(t, `CONNECT {"verbose":false,"user":"a","pass":"x"}`+"\r\nPING\r\n")
+		return c
+	}
+	const beyond = "-ERR 'maximum account active connections exceeded'"
+	old := login()
+	old.expect(t, "PONG")
+	newer := login()
+	newer.expect(t, "PONG")
+	login().expect(t, beyond, "EOF")
+	check(t, s.SetOptions(limit(1)))
+	newer.expect(t, beyond, "EOF")
+	login().expect(t, beyond, "EOF")
+	check(t, s.SetOptions(limit(2)))
+	login().expect(t, "PONG")
+	old.send(t, "PING\r\n")
+	old.expect(t, "PONG")
+	if r := lastReason(t, s, 3); r != ReasonMaxAccountConns {
+		t.Errorf("reason %q", r)
 	}
 }
 

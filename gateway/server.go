@@ -50,7 +50,19 @@ type Server struct {
 // settings are what may change while the server runs.
 type settings struct {
 	*server.Options
-	auth auth.Authenticator
+	auth     auth.Authenticator
+	maxConns map[string]int // of the accounts that have a limit
+}
+
+// newSettings returns the settings of settled options.
+func newSettings(o *Options) *settings {
+	set := &settings{Options: o.Server, auth: o.Auth, maxConns: map[string]int{}}
+	for _, a := range o.Server.Accounts {
+		if n := a.MaxActiveConnections(); n >= 0 {
+			set.maxConns[a.Name] = n
+		}
+	}
+	return set
 }
 
 // state is where in its life a server is.
@@ -101,7 +113,7 @@ func New(o Options) (*Server, error) {
 		s.name = id
 	}
 	s.closed.limit = o.Server.MaxClosedClients
-	s.settings.Store(&settings{Options: o.Server, auth: o.Auth})
+	s.settings.Store(newSettings(&o))
 	return s, nil
 }
 

@@ -9,6 +9,7 @@ const (
 	errAuthTimeout          = "Authentication Timeout"
 	errAuthExpired          = "User Authentication Expired"
 	errMaxConnections       = "maximum connections exceeded"
+	errMaxAccountConns      = "maximum account active connections exceeded"
 	errMaxSubscriptions     = "maximum subscriptions exceeded"
 	errMaxPayload           = "Maximum Payload Violation"
 	errMaxControlLine       = "maximum control line exceeded"
@@ -37,6 +38,7 @@ const (
 	ReasonProtocolViolation  CloseReason = "Protocol Violation"
 	ReasonBadProtocolVersion CloseReason = "Bad Client Protocol Version"
 	ReasonMaxConnections     CloseReason = "Maximum Connections Exceeded"
+	ReasonMaxAccountConns    CloseReason = "Maximum Account Connections Exceeded"
 	ReasonMaxPayload         CloseReason = "Maximum Message Payload Exceeded"
 	ReasonMaxControlLine     CloseReason = "Maximum Control Line Exceeded"
 	ReasonShutdown           CloseReason = "Server Shutdown"
@@ -60,7 +62,7 @@ func (r CloseReason) losesOutput() bool {
 func (r CloseReason) explained() bool {
 	told := []CloseReason{
 		ReasonAuthTimeout, ReasonAuthFailure, ReasonParseError, ReasonProtocolViolation, ReasonBadProtocolVersion,
-		ReasonMaxConnections, ReasonMaxPayload, ReasonMaxControlLine, ReasonNoRespondersNoHdrs,
+		ReasonMaxConnections, ReasonMaxAccountConns, ReasonMaxPayload, ReasonMaxControlLine, ReasonNoRespondersNoHdrs,
 	}
 	return slices.Contains(told, r)
 }

@@ -14,13 +14,14 @@ import (
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 )
 
-// account is one account with JetStream: its streams, its limits and the queues its requests are served from. It is the
+// account is one account with JetStream, or an outsider: its streams, its limits and the queues its requests are served from. It is the
 // bus.Sink of its API subjects.
 type account struct {
-	svc   *Service
-	name  string
-	api   bus.Session
-	views *views // nil without a domain
+	svc      *Service
+	name     string
+	outsider bool // has no JetStream: its requests are told so
+	api      bus.Session
+	views    *views // nil without a domain
 
 	writes     *queue // what changes things, in order
 	reads      *queue
@@ -71,7 +72,7 @@ func (a *account) open() error {
 			return fmt.Errorf("account %s: %w", a.name, err)
 		}
 	}
-	if a.svc.opts.Domain == "" {
+	if a.svc.opts.Domain == "" || a.outsider {
 		return nil
 	}
 	if a.views, err = a.openViews(); err != nil {
@@ -151,10 +152,14 @@ func (r *request) reject(out *publisher) {
 	r.done(out)
 }
 
-func (a *account) countAPI(resp *jsapi.Response) {
+// countAPI counts an API call, and whether it failed.
+func (a *account) countAPI(failed bool) {
+	if a.outsider {
+		return
+	}
 	a.apiTotal.Add(1)
 	a.svc.apiTotal.Add(1)
-	if resp.Error != nil {
+	if failed {
 		a.apiErrors.Add(1)
 		a.svc.apiErrors.Add(1)
 	}

@@ -10,7 +10,7 @@ import (
 func serveAccountInfo(r *request, out *publisher) {
 	var resp jsapi.AccountInfoResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiAccountInfoResponseType)
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	resp.JetStreamAccountStats = r.acc.stats()

@@ -19,7 +19,7 @@ func serveConsumerCreate(r *request, out *publisher) {
 	var resp jsapi.ConsumerCreateResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiConsumerCreateResponseType)
 	var req jsapi.ConsumerCreateRequest
-	if !r.decode(out, &req) || !r.levelOK(out) {
+	if !r.decode(out, &req) || !r.admitted(out) {
 		return
 	}
 	if apiErr := nameConsumer(r.tokens, &req); apiErr != nil {
@@ -46,7 +46,7 @@ func serveConsumerCreate(r *request, out *publisher) {
 	}
 }
 
-// consumerMade answers once the consumer is durable.
+// consumerMade answers once the consumer is durable, and then lets it deliver: the answer comes before any message.
 func (r *request) consumerMade(out *publisher, resp *jsapi.ConsumerCreateResponse, c *consumerEntry, err error) {
 	if err != nil {
 		r.logger().Error("a consumer could not be made", slog.Any("error", err))
@@ -57,6 +57,8 @@ func (r *request) consumerMade(out *publisher, resp *jsapi.ConsumerCreateRespons
 	info.Config.Metadata = withServer(info.Config.Metadata)
 	resp.ConsumerInfo = info
 	r.done(out)
+	out.flush()
+	c.consumer.Release()
 }
 
 // nameConsumer checks the subject of a create request against its body, and sets the name the subject gives.

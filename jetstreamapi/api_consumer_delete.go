@@ -10,7 +10,7 @@ import (
 func serveConsumerDelete(r *request, out *publisher) {
 	var resp jsapi.ConsumerDeleteResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiConsumerDeleteResponseType)
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	if !r.bodyEmpty() {

@@ -14,7 +14,7 @@ func serveConsumerInfo(r *request, out *publisher) {
 		r.fail(out, server.NewJSNotEmptyRequestError())
 		return
 	}
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	c, apiErr := r.acc.consumer(r.token(2), r.token(3))

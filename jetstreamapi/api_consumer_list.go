@@ -52,7 +52,7 @@ func serveConsumerList(r *request, out *publisher) {
 
 // listed reads a request for a list of a stream's consumers; if it is refused, it is answered and ok false.
 func (r *request) listed(out *publisher) (e *streamEntry, req jsapi.ConsumersRequest, ok bool) {
-	if !r.levelOK(out) || !r.decodeOptional(out, &req) {
+	if !r.admitted(out) || !r.decodeOptional(out, &req) {
 		return nil, req, false
 	}
 	e, apiErr := r.acc.stream(r.token(2))

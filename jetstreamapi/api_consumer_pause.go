@@ -13,7 +13,7 @@ func serveConsumerPause(r *request, out *publisher) {
 	var resp jsapi.ConsumerPauseResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiConsumerPauseResponseType)
 	var req jsapi.ConsumerPauseRequest
-	if !r.decodeOptional(out, &req) || !r.levelOK(out) {
+	if !r.decodeOptional(out, &req) || !r.admitted(out) {
 		return
 	}
 	a := r.acc

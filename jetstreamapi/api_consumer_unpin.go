@@ -17,7 +17,7 @@ var groupName = regexp.MustCompile(`^[a-zA-Z0-9/_=-]{1,16}$`)
 func serveConsumerUnpin(r *request, out *publisher) {
 	var resp jsapi.ConsumerUnpinResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiConsumerUnpinResponseType)
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	var req jsapi.ConsumerUnpinRequest

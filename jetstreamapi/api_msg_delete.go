@@ -12,7 +12,7 @@ import (
 func serveMsgDelete(r *request, out *publisher) {
 	var resp jsapi.MsgDeleteResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiMsgDeleteResponseType)
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	if r.bodyEmpty() {
@@ -39,7 +39,7 @@ func serveMsgDelete(r *request, out *publisher) {
 	e.stream.DeleteMsg(req.Seq, !req.NoErase, func(apiErr *server.ApiError) {
 		r.later(func(out *publisher) {
 			if apiErr != nil {
-				r.fail(out, apiErr)
+				r.failUncounted(out, apiErr)
 				return
 			}
 			resp.Success = true

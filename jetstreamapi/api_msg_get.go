@@ -12,7 +12,7 @@ import (
 func serveMsgGet(r *request, out *publisher) {
 	var resp jsapi.MsgGetResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiMsgGetResponseType)
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	if r.bodyEmpty() {

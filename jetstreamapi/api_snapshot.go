@@ -13,7 +13,7 @@ var errNoSnapshots = errors.New("snapshots are not served by this version")
 func serveStreamSnapshot(r *request, out *publisher) {
 	var resp server.JSApiStreamSnapshotResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiStreamSnapshotResponseType)
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	if r.bodyEmpty() {
@@ -39,7 +39,7 @@ func serveStreamSnapshot(r *request, out *publisher) {
 func serveStreamRestore(r *request, out *publisher) {
 	var resp server.JSApiStreamRestoreResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiStreamRestoreResponseType)
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	if r.bodyEmpty() {

@@ -23,7 +23,7 @@ var errStreamStore = errors.New("error creating store for stream")
 func serveStreamCreate(r *request, out *publisher) {
 	var resp jsapi.StreamCreateResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiStreamCreateResponseType)
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	var req jsapi.StreamCreateRequest

@@ -13,7 +13,7 @@ import (
 func serveStreamDelete(r *request, out *publisher) {
 	var resp jsapi.StreamDeleteResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiStreamDeleteResponseType)
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	if !r.bodyEmpty() {

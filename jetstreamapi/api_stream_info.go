@@ -13,7 +13,7 @@ import (
 func serveStreamInfo(r *request, out *publisher) {
 	var resp jsapi.StreamInfoResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiStreamInfoResponseType)
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	var req jsapi.StreamInfoRequest

@@ -10,7 +10,7 @@ import (
 func serveStreamNames(r *request, out *publisher) {
 	var resp jsapi.StreamNamesResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiStreamNamesResponseType)
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	var req jsapi.StreamNamesRequest
@@ -29,7 +29,7 @@ func serveStreamNames(r *request, out *publisher) {
 func serveStreamList(r *request, out *publisher) {
 	resp := jsapi.StreamListResponse{Streams: []*server.StreamInfo{}}
 	r.begin(&resp, &resp.ApiResponse, server.JSApiStreamListResponseType)
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	var req jsapi.StreamListRequest

@@ -13,7 +13,7 @@ import (
 func serveStreamPurge(r *request, out *publisher) {
 	var resp jsapi.StreamPurgeResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiStreamPurgeResponseType)
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	var req jsapi.StreamPurgeRequest

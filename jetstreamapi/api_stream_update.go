@@ -16,7 +16,7 @@ import (
 func serveStreamUpdate(r *request, out *publisher) {
 	var resp jsapi.StreamUpdateResponse
 	r.begin(&resp, &resp.ApiResponse, server.JSApiStreamUpdateResponseType)
-	if !r.levelOK(out) {
+	if !r.admitted(out) {
 		return
 	}
 	var req jsapi.StreamCreateRequest

@@ -59,8 +59,8 @@ func (c *consumerEntry) store() *storage.Store {
 	return c.stream.acc.svc.fileStore()
 }
 
-// start makes the running consumer over its state and opens it to clients.
-func (c *consumerEntry) start(state *storage.StateLog) error {
+// start makes the running consumer over its state and opens it to clients. held is that of consumer.Options.
+func (c *consumerEntry) start(state *storage.StateLog, held bool) error {
 	e := c.stream
 	a := e.acc
 	cfg := server.ConsumerConfig{}
@@ -84,6 +84,7 @@ func (c *consumerEntry) start(state *storage.StateLog) error {
 		},
 		Inactive: c.inactive,
 		Advisory: a.adviseInDomain,
+		Held:     held,
 	})
 	if err != nil {
 		return fmt.Errorf("consumer %s of stream %s: %w", c.name, e.name, err)

@@ -236,7 +236,7 @@ func (a *account) makeConsumer(e *streamEntry, cfg *server.ConsumerConfig, done 
 	if err := a.record(c.record(cfg), durable); err != nil {
 		return errors.Join(err, c.dropState())
 	}
-	if err := c.start(state); err != nil {
+	if err := c.start(state, true); err != nil {
 		gone := c.removal()
 		started(errors.Join(err, a.record(gone, nil), c.dropState()))
 		return nil

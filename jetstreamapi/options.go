@@ -23,6 +23,8 @@ type Options struct {
 
 	// Accounts are those with JetStream, by name, with their limits (-1: none). Nil: account "$G" without limits.
 	Accounts map[string]server.JetStreamAccountLimits
+	// Outsiders are accounts without JetStream, whose requests are answered with that (10039).
+	Outsiders []string
 	// MaxMemory and MaxStore bound what all accounts store, in bytes; 0 or less: no limit.
 	MaxMemory, MaxStore int64
 	// Limits are the server's limits on single assets. DefaultMaxConsumers 0 means 1000, -1 none.

@@ -378,3 +378,47 @@ func TestAccountLimitsAsNATSServer(t *testing.T) {
 		{subject: "$JS.API.INFO"},
 	})
 }
+
+func TestOutsidersAsNATSServer(t *testing.T) {
+	o := startOracle(t, func(o *server.Options) {
+		conf := filepath.Join(t.TempDir(), "oracle.conf")
+		text := `accounts { A { users: [{user: u, password: p}] }, B { users: [{user: v, password: p}], jetstream: enabled } }
+			no_auth_user: u`
+		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.ProcessConfigFile(conf); err != nil {
+			t.Fatal(err)
+		}
+	})
+	b := bus.NewRouter()
+	opts := testOptions(b, "")
+	opts.Accounts = map[string]server.JetStreamAccountLimits{"B": NoLimits()}
+	opts.Outsiders = []string{"A"}
+	startService(t, opts)
+	runSteps(t, o, newParty(t, b, "A"), []step{
+		{subject: "$JS.API.INFO"},
+		{subject: "$JS.API.INFO", header: level9},
+		{subject: "$JS.API.STREAM.CREATE.S", body: `{"name":"S"}`},
+		{subject: "$JS.API.STREAM.UPDATE.S", body: `{"name":"S"}`},
+		{subject: "$JS.API.STREAM.INFO.S"},
+		{subject: "$JS.API.STREAM.LIST"},
+		{subject: "$JS.API.STREAM.NAMES"},
+		{subject: "$JS.API.STREAM.DELETE.S"},
+		{subject: "$JS.API.STREAM.PURGE.S"},
+		{subject: "$JS.API.STREAM.MSG.GET.S", body: `{"seq":1}`},
+		{subject: "$JS.API.STREAM.MSG.DELETE.S", body: `{"seq":1}`},
+		{subject: "$JS.API.CONSUMER.CREATE.S", body: `{"stream_name":"S","config":{"ack_policy":"explicit"}}`},
+		{subject: "$JS.API.CONSUMER.CREATE.S.C", body: `{"stream_name":"S","config":{"durable_name":"C"}}`},
+		{subject: "$JS.API.CONSUMER.DURABLE.CREATE.S.C", body: `{"stream_name":"S","config":{"durable_name":"C"}}`},
+		{subject: "$JS.API.CONSUMER.INFO.S.C"},
+		{subject: "$JS.API.CONSUMER.LIST.S"},
+		{subject: "$JS.API.CONSUMER.NAMES.S"},
+		{subject: "$JS.API.CONSUMER.DELETE.S.C"},
+		{subject: "$JS.API.CONSUMER.PAUSE.S.C"},
+		{subject: "$JS.API.CONSUMER.UNPIN.S.C", body: `{"group":"g"}`},
+		{subject: "$JS.API.CONSUMER.MSG.NEXT.S.C"},
+		{subject: "$JS.API.DIRECT.GET.S"},
+		{subject: "$JS.API.INFO"},
+	})
+}

@@ -119,7 +119,7 @@ func (s *Service) recoverConsumer(r *catalogRecord, st *storage.Store) {
 	}
 	state, err := st.OpenStateLog(c.logID)
 	if err == nil {
-		err = c.start(state)
+		err = c.start(state, false)
 	}
 	if err != nil {
 		c.logger().Error("a consumer could not be brought back", slog.Any("error", err))

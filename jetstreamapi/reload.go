@@ -3,15 +3,19 @@ package jetstreamapi
 import (
 	"errors"
 	"log/slog"
+	"slices"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
 
 // SetAccounts changes which accounts have JetStream, and their limits, while the service runs. The streams of an
-// account that lost it are kept and served again once it has it back. Limits hold for what comes from then on.
-func (s *Service) SetAccounts(accounts map[string]server.JetStreamAccountLimits) error {
+// account that lost it are kept and served again once it has it back. Limits hold for what comes from then on. outsiders
+// are the accounts without (see Options).
+func (s *Service) SetAccounts(accounts map[string]server.JetStreamAccountLimits, outsiders []string) error {
 	s.reload.Lock()
 	defer s.reload.Unlock()
+	still := slices.DeleteFunc(slices.Clone(outsiders), func(name string) bool { return s.outsiders[name] == nil })
+	errs := []error{s.setOutsiders(still)} // who is no outsider any more is none before it has JetStream
 	for _, a := range s.sortedAccounts() {
 		limits, ok := accounts[a.name]
 		if ok {
@@ -20,13 +24,12 @@ func (s *Service) SetAccounts(accounts map[string]server.JetStreamAccountLimits)
 		}
 		s.removeAccount(a)
 	}
-	var errs []error
 	for name, limits := range accounts {
 		if s.account(name) == nil {
 			errs = append(errs, s.addAccount(name, limits))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.setOutsiders(outsiders))...)
 }
 
 func (s *Service) removeAccount(a *account) {

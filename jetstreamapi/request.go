@@ -47,12 +47,17 @@ func (r *request) token(i int) string {
 	return r.tokens[i]
 }
 
-// levelOK checks the API level the client needs; if it is too high the request is answered and false returned.
-func (r *request) levelOK(out *publisher) bool {
-	if !jsapi.APILevelTooHigh(r.header) {
+// admitted checks the API level the client needs and that its account has JetStream; if not, the request is answered and
+// false returned.
+func (r *request) admitted(out *publisher) bool {
+	switch {
+	case jsapi.APILevelTooHigh(r.header):
+		r.fail(out, server.NewJSRequiredApiLevelError())
+	case r.acc.outsider:
+		r.fail(out, server.NewJSNotEnabledForAccountError())
+	default:
 		return true
 	}
-	r.fail(out, server.NewJSRequiredApiLevelError())
 	return false
 }
 
@@ -113,13 +118,21 @@ func (r *request) fail(out *publisher, e *jsapi.Error) {
 	r.done(out)
 }
 
+// failUncounted is fail for a refusal that nats-server does not count among the API's errors.
+func (r *request) failUncounted(out *publisher, e *jsapi.Error) {
+	r.head.Error = e
+	b := r.send(out, nil)
+	r.acc.countAPI(false)
+	r.acc.audit(r.subject, r.body, b)
+}
+
 // done answers with resp.
 func (r *request) done(out *publisher) { r.answer(out, nil) }
 
 // answer answers with resp, under a header block.
 func (r *request) answer(out *publisher, header []byte) {
 	b := r.send(out, header)
-	r.acc.countAPI(r.head)
+	r.acc.countAPI(r.head.Error != nil)
 	r.acc.audit(r.subject, r.body, b)
 }
 

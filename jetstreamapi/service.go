@@ -24,9 +24,10 @@ type Service struct {
 	sched *consumer.Scheduler
 	files files
 
-	reload   sync.Mutex // held while the set of accounts changes, and while a failed data directory is reopened
-	mu       sync.RWMutex
-	accounts map[string]*account
+	reload    sync.Mutex // held while the set of accounts changes, and while a failed data directory is reopened
+	mu        sync.RWMutex
+	accounts  map[string]*account
+	outsiders map[string]*account // guarded by reload
 
 	used      usage
 	apiTotal  atomic.Uint64
@@ -47,6 +48,7 @@ func New(o Options) *Service {
 	for name, limits := range o.Accounts {
 		s.accounts[name] = newAccount(s, name, limits)
 	}
+	s.outsiders = make(map[string]*account, len(o.Outsiders))
 	return s
 }
 
@@ -72,6 +74,9 @@ func (s *Service) Start(ctx context.Context) error {
 			return errors.Join(err, s.Stop(ctx))
 		}
 	}
+	if err := s.setOutsiders(s.opts.Outsiders); err != nil {
+		return errors.Join(err, s.Stop(ctx))
+	}
 	s.loops.Go(s.superviseFiles)
 	return nil
 }
@@ -81,6 +86,7 @@ func (s *Service) Start(ctx context.Context) error {
 func (s *Service) Stop(context.Context) error {
 	s.stop()
 	s.loops.Wait()
+	closed := s.setOutsiders(nil)
 	accounts := s.sortedAccounts()
 	for _, a := range accounts {
 		a.stopServing()
@@ -89,7 +95,7 @@ func (s *Service) Stop(context.Context) error {
 		a.stopAssets(a.sortedStreams(""))
 	}
 	s.sched.Close()
-	err := errors.Join(s.closeFiles(), s.mem.Close())
+	err := errors.Join(closed, s.closeFiles(), s.mem.Close())
 	for _, a := range accounts {
 		a.stopAnswering()
 	}

@@ -258,7 +258,13 @@ func TestAccountsChangeWhileRunning(t *testing.T) {
 	pa.must(t, nil, "S.x", "")
 	set := func(accounts map[string]server.JetStreamAccountLimits) {
 		t.Helper()
-		if err := s.SetAccounts(accounts); err != nil {
+		var outsiders []string
+		for _, name := range []string{"$G", "B"} {
+			if _, has := accounts[name]; !has {
+				outsiders = append(outsiders, name)
+			}
+		}
+		if err := s.SetAccounts(accounts, outsiders); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -270,8 +276,8 @@ func TestAccountsChangeWhileRunning(t *testing.T) {
 	}
 	pb.must(t, nil, "$JS.API.INFO", "")
 	set(map[string]server.JetStreamAccountLimits{"B": NoLimits()})
-	if a := pa.request(t, "$JS.API.INFO", "", ""); !a.nobody {
-		t.Errorf("an account that lost JetStream gets %v", a)
+	if got := errCode(t, pa.request(t, "$JS.API.INFO", "", "")); got != 10039 {
+		t.Errorf("an account that lost JetStream gets error %d", got)
 	}
 	if a := pa.request(t, "S.x", "", ""); !a.nobody {
 		t.Errorf("its stream still answers %v", a)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,7 +45,7 @@ func newStreams(a *app) *streams {
 			WindowSize: own.WindowBytes, Events: s.events(a.metrics),
 		},
 		ServerName: id.ServerName, ServerID: id.ServerID, Domain: o.JetStreamDomain,
-		Accounts: a.cfg.JetStreamAccounts, MaxMemory: memory, MaxStore: disk,
+		Accounts: a.cfg.JetStreamAccounts, Outsiders: outsiders(a.cfg), MaxMemory: memory, MaxStore: disk,
 		Limits: o.JetStreamLimits, Lax: o.NoJetStreamStrict, SyncInterval: o.SyncInterval,
 		Placement: placementOf(own.Map), QueueLimit: int(o.JetStreamRequestQueueLimit), Logger: s.log,
 	})
@@ -58,6 +59,19 @@ func newStreams(a *app) *streams {
 	}
 	s.log.Info("-------------------------------------------")
 	return s
+}
+
+// outsiders returns the accounts that have no JetStream though the server has: the system account needs none.
+func outsiders(cfg *config.Config) []string {
+	names := []string{server.DEFAULT_GLOBAL_ACCOUNT}
+	for _, a := range cfg.Server.Accounts {
+		names = append(names, a.Name)
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
+		_, has := cfg.JetStreamAccounts[name]
+		return has || name == cfg.Server.SystemAccount || name == server.DEFAULT_SYSTEM_ACCOUNT
+	})
 }
 
 // defaultQueueBytes is the bound of a shard's queue when the configuration has none (storage.Options).

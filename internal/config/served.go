@@ -55,7 +55,9 @@ const (
 // notServed lists the keys that this build understands and does without; a start with them says so once.
 var notServed = []string{
 	"mappings", "maps", "accounts.*.mappings", "accounts.*.maps", "accounts.*.exports", "accounts.*.imports",
-	"accounts.*.limits", "accounts.*.msg_trace", "accounts.*.trace_dest", "accounts.*.nkey",
+	"accounts.*.limits.max_subscriptions", "accounts.*.limits.max_subs", "accounts.*.limits.max_payload",
+	"accounts.*.limits.max_pay", "accounts.*.limits.max_leafnodes", "accounts.*.limits.max_leafs",
+	"accounts.*.msg_trace", "accounts.*.trace_dest", "accounts.*.nkey",
 	"cluster", "gateway", "leaf", "leafnodes", "websocket", "ws", "mqtt", "ocsp", "ocsp_cache", "allow_non_tls",
 	"resolver_tls", "resolver_preload", "resolver_pinned_accounts",
 	"default_js_domain", "feature_flags", "trace", "trace_verbose", "trace_headers", "max_traced_msg_len",

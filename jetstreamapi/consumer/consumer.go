@@ -38,6 +38,8 @@ type Options struct {
 	Inactive func()
 	// Advisory publishes a JetStream advisory or metric; it does not block. May be nil.
 	Advisory func(subject string, event any)
+	// Held keeps messages back until Release: nobody is sent any before being told that the consumer exists.
+	Held bool
 }
 
 // Consumer is one consumer. Its methods may be called by anyone; they hand an event to its mailbox, or change the
@@ -60,6 +62,7 @@ type Consumer struct {
 
 	store   persister
 	pausing pauser
+	held    atomic.Bool // until Release
 }
 
 // maxPayload is the burst of a rate limit on a stream without max_msg_size.
@@ -75,6 +78,7 @@ func New(o Options) (*Consumer, error) {
 		return nil, err
 	}
 	c.filters.Store(&filters)
+	c.held.Store(o.Held)
 	found, err := c.load(filters)
 	if err != nil {
 		return nil, fmt.Errorf("consumer %s > %s > %s: %w", o.Account, o.Stream.Name(), o.Name, err)
@@ -167,6 +171,16 @@ func (c *Consumer) Done(seq uint64, key []byte) bool { return !c.Wants(key) || c
 
 // Delivered returns the stream sequence of the newest delivery; 0 when there was none yet.
 func (c *Consumer) Delivered() uint64 { return c.m.led.lastStream() }
+
+// Release lets the deliveries of a consumer begin that was made with Held. To call it again does nothing.
+func (c *Consumer) Release() {
+	if c.held.Swap(false) {
+		c.run.schedule()
+	}
+}
+
+// silent reports whether no message may be sent for now.
+func (c *Consumer) silent() bool { return c.held.Load() || c.pausing.held.Load() }
 
 // Wake tells that the stream's visible position moved.
 func (c *Consumer) Wake(uint64) {

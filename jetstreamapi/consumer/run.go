@@ -80,7 +80,7 @@ func (c *Consumer) step(w *worker) (more bool) {
 	if out.inactive && c.o.Inactive != nil {
 		c.o.Inactive()
 	}
-	return more && !c.pausing.held.Load()
+	return more && !c.silent()
 }
 
 // think runs the machine; what it asks for is in out afterwards.
@@ -99,7 +99,7 @@ func (c *Consumer) think(out *outbox, mail *letters) (more bool) {
 	}
 	m.tick(now)
 	c.run.hungry.Store(true) // before the look for messages: one that comes after it wakes us
-	if !c.pausing.held.Load() {
+	if !c.silent() {
 		more = m.deliver(now, deliverBatch)
 	}
 	c.run.hungry.Store(m.hungry(now))

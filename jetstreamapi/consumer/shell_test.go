@@ -71,6 +71,22 @@ func TestStateIsRecovered(t *testing.T) {
 	}
 }
 
+func TestHeldConsumerSendsNothing(t *testing.T) {
+	r := newRig(t, 1)
+	o := r.options("C", server.ConsumerConfig{Durable: "C", AckPolicy: server.AckExplicit}, nil)
+	o.Held = true
+	c := r.start(o)
+	r.subscribe("inbox")
+	r.put("a.b", "1")
+	c.Pull([]byte("inbox"), nil, []byte("1"))
+	time.Sleep(20 * time.Millisecond)
+	if n := c.Info().Delivered.Consumer; n != 0 {
+		t.Fatalf("%d messages were delivered before the release", n)
+	}
+	c.Release()
+	r.wait(1)
+}
+
 func TestStateAheadOfTheLogIsClamped(t *testing.T) {
 	r := newRig(t, 1)
 	o := r.options("C", server.ConsumerConfig{Durable: "C", AckPolicy: server.AckExplicit}, nil)
