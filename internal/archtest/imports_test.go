@@ -18,6 +18,8 @@ var allowed = map[string][]string{
 	"subjects":              nil,
 	"storage/vfs":           nil,
 	"storage/tail":          {"storage/vfs"},
+	"storage/part":          {"storage/vfs"},
+	"storage/manifest":      {"storage/vfs"},
 	"storage":               {"storage/..."},
 	"gateway/wire":          nil,
 	"gateway/auth":          {"subjects", "internal/bus"},
