@@ -30,6 +30,7 @@ var allowed = map[string][]string{
 	"internal/config":       {"subjects"},
 	"internal/logging":      nil,
 	"internal/metrics":      {"storage"},
+	"jetstreamapi/archive":  nil,
 	"jetstreamapi/jsapi":    {"subjects"},
 	"jetstreamapi/stream":   {"internal/bus", "subjects", "storage", "jetstreamapi/jsapi"},
 	"jetstreamapi/consumer": {"internal/bus", "subjects", "storage", "jetstreamapi/jsapi"},
