@@ -305,6 +305,9 @@ func TestTruncated(t *testing.T) {
 				t.Fatalf("cut at %d: %d edits", n, got.Edits)
 			}
 			best[kind] = got.Edits
+			if size, err := mem.Stat(name); err != nil || size != m.Stats().Bytes {
+				t.Fatalf("cut at %d: the file has %d bytes, %d of them are known: %v", n, size, m.Stats().Bytes, err)
+			}
 			check(t, m.Apply(&manifest.Edit{Floor: 1000}))
 			check(t, m.Close())
 			if s := open(t, mem, manifest.Options{}).State(); s.Floor != 1000 || s.Edits != got.Edits+1 {

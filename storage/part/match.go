@@ -64,6 +64,26 @@ func (m *Match) Has(id uint32) bool {
 	return false
 }
 
+// count returns how many of ids match.
+func (m *Match) count(ids []uint32) (n uint64) {
+	if m.set == nil {
+		for _, r := range m.runs { // they do not overlap
+			for _, id := range ids {
+				if id-r.lo < r.hi-r.lo {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	for _, id := range ids {
+		if w := id / 64; w < uint32(len(m.set)) {
+			n += m.set[w] >> (id % 64) & 1
+		}
+	}
+	return n
+}
+
 // eachRun calls fn for the runs of matching ids, ascending, until it returns false or an error.
 func (m *Match) eachRun(fn func(lo, hi uint32) (bool, error)) error {
 	if m.set == nil {

@@ -94,3 +94,30 @@ func (p *packed) at(i uint32) uint64 {
 	}
 	return p.base + v&p.mask
 }
+
+// unpack reads the numbers from i on, as many as fit, into dst and returns those. They are known to fit 32 bits, or their
+// lowest 32 will do. It takes a fraction of what at does for each.
+func (p *packed) unpack(i uint32, dst []uint32) []uint32 {
+	dst = dst[:min(uint32(len(dst)), p.n-i)]
+	if p.width == 0 {
+		for j := range dst {
+			dst[j] = uint32(p.base)
+		}
+		return dst
+	}
+	bit := uint64(i) * uint64(p.width)
+	words, shift := p.words[bit/64*8:], uint(bit%64)
+	word, base, width := le.Uint64(words), uint32(p.base), uint(p.width)
+	for j := range dst {
+		v := word >> shift
+		if shift += width; shift >= 64 {
+			words, shift = words[8:], shift-64
+			if len(words) >= 8 { // else it was the last number
+				word = le.Uint64(words)
+				v |= word << (width - shift)
+			}
+		}
+		dst[j] = base + uint32(v&p.mask)
+	}
+	return dst
+}

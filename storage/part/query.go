@@ -20,14 +20,37 @@ func (s *Section) Next(from uint32, m *Match, dead *Tombstones) (ord uint32, ok 
 		if err != nil {
 			return 0, false, err
 		}
-		for i := from % recordsPerPage; i < c.n; i++ {
-			if ord := page*recordsPerPage + i; m.Has(uint32(c.ids.at(i))) && !dead.Contains(ord) {
-				return ord, true, nil
-			}
+		if i, ok := c.next(from%recordsPerPage, page, m, dead); ok {
+			return page*recordsPerPage + i, true, nil
 		}
 		from = 0
 	}
 	return 0, false, nil
+}
+
+const (
+	idChunk = 256 // key ids unpacked at a time
+	nearby  = 16  // ids looked at one by one before that
+)
+
+// next returns the first place in the page at or after i whose record is in m and not deleted.
+func (c *columns) next(i, page uint32, m *Match, dead *Tombstones) (uint32, bool) {
+	for end := min(i+nearby, c.n); i < end; i++ {
+		if m.Has(uint32(c.ids.at(i))) && !dead.Contains(page*recordsPerPage+i) {
+			return i, true
+		}
+	}
+	var buf [idChunk]uint32
+	for i < c.n {
+		ids := c.ids.unpack(i, buf[:])
+		for j, id := range ids {
+			if at := i + uint32(j); m.Has(id) && !dead.Contains(page*recordsPerPage+at) {
+				return at, true
+			}
+		}
+		i += uint32(len(ids))
+	}
+	return 0, false
 }
 
 // spans calls fn for where the postings of each matching key are.
@@ -228,6 +251,7 @@ func (s *Section) matching(from uint32, m *Match) (n uint64, err error) {
 
 // walkIDs counts the records in [from, to) that are in m.
 func (s *Section) walkIDs(from, to uint32, m *Match) (n uint64, err error) {
+	var buf [idChunk]uint32
 	for from < to {
 		page := from / recordsPerPage
 		c, err := s.columnPage(page)
@@ -235,10 +259,8 @@ func (s *Section) walkIDs(from, to uint32, m *Match) (n uint64, err error) {
 			return 0, err
 		}
 		end := min(to-page*recordsPerPage, c.n)
-		for i := from % recordsPerPage; i < end; i++ {
-			if m.Has(uint32(c.ids.at(i))) {
-				n++
-			}
+		for i := from % recordsPerPage; i < end; i += idChunk {
+			n += m.count(c.ids.unpack(i, buf[:min(idChunk, end-i)]))
 		}
 		from = page*recordsPerPage + end
 	}
