@@ -156,6 +156,9 @@ func (h *harness) persist(delta []byte) {
 	}
 	if h.steps++; h.steps%7 == 0 {
 		h.changes = [][]byte{h.m.checkpoint(nil)}
+		if h.steps%2 == 0 {
+			h.changes[0] = h.transfer()
+		}
 	}
 	again := h.reload()
 	if got, want := again.dump(), h.m.dump(); got != want {
@@ -164,6 +167,17 @@ func (h *harness) persist(delta []byte) {
 	if got, want := again.numPending(), h.m.numPending(); got != want {
 		h.t.Fatalf("loaded again, %d messages are pending; want %d", got, want)
 	}
+}
+
+// transfer returns a checkpoint made from the state as it is handed to others.
+func (h *harness) transfer() []byte {
+	h.t.Helper()
+	s := h.m.state()
+	m, err := machineOf(&s)
+	if err != nil {
+		h.t.Fatalf("a state of a consumer is refused: %v\n%+v", err, s)
+	}
+	return m.checkpointAt(nil, s.Next)
 }
 
 // reload makes a machine from what was persisted.

@@ -216,7 +216,10 @@ func (m *machine) replayOne(op byte, now int64, f *fields) error {
 }
 
 // checkpoint appends the whole state to dst.
-func (m *machine) checkpoint(dst []byte) []byte {
+func (m *machine) checkpoint(dst []byte) []byte { return m.checkpointAt(dst, m.w.Position()) }
+
+// checkpointAt is checkpoint with the sequence the cursor is at.
+func (m *machine) checkpointAt(dst []byte, position uint64) []byte {
 	put := func(vs ...uint64) {
 		for _, v := range vs {
 			dst = binary.AppendUvarint(dst, v)
@@ -226,7 +229,7 @@ func (m *machine) checkpoint(dst []byte) []byte {
 	l := m.led
 	put(l.last.consumer, l.last.stream, l.floor.consumer, l.floor.stream)
 	put(uint64(m.life.delivered), uint64(m.life.acked)) //nolint:gosec // times since 1970
-	put(m.w.Position())
+	put(position)
 	put(uint64(len(m.skip.seqs)))
 	for _, s := range m.skip.seqs {
 		put(s)
