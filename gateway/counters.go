@@ -40,8 +40,8 @@ func (s *Server) accountCounters(name string) *accountCounters {
 	return a
 }
 
-// join counts the client to an account, and no longer to the one it was in. Nothing happens once it is closed. False: the
-// account has as many connections as it may have.
+// join counts the client to an account, and no longer to the one it was in. Nothing happens once it is closed. False:
+// the account has as many connections as it may have.
 func (c *client) join(account string) bool {
 	a := c.server.accountCounters(account)
 	limit, limited := c.server.settings.Load().maxConns[account]

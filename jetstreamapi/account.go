@@ -14,8 +14,8 @@ import (
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 )
 
-// account is one account with JetStream, or an outsider: its streams, its limits and the queues its requests are served from. It is the
-// bus.Sink of its API subjects.
+// account is one account with JetStream, or an outsider: its streams, its limits and the queues its requests are served
+// from. It is the bus.Sink of its API subjects.
 type account struct {
 	svc      *Service
 	name     string
@@ -28,6 +28,7 @@ type account struct {
 	answers    *queue // answers that waited for the disk; as many as there are requests
 	rejects    *queue // "too many requests"
 	advisories *queue
+	transfers  transfers
 
 	// change is held while assets are made, changed or removed, so that there is one such change at a time.
 	change sync.Mutex
@@ -152,17 +153,15 @@ func (r *request) reject(out *publisher) {
 	r.done(out)
 }
 
-// countAPI counts an API call, and whether it failed.
-func (a *account) countAPI(failed bool) {
+// countAPI counts an API call, and as an error if errs is 1.
+func (a *account) countAPI(errs uint64) {
 	if a.outsider {
 		return
 	}
 	a.apiTotal.Add(1)
 	a.svc.apiTotal.Add(1)
-	if failed {
-		a.apiErrors.Add(1)
-		a.svc.apiErrors.Add(1)
-	}
+	a.apiErrors.Add(errs)
+	a.svc.apiErrors.Add(errs)
 }
 
 // stream returns a stream by name, or the error to answer with if it is not there or does not serve.
@@ -237,6 +236,7 @@ func (a *account) stopServing() {
 	for _, q := range []*queue{a.writes, a.reads, a.rejects} {
 		q.close()
 	}
+	a.transfers.close()
 }
 
 // stopAnswering ends the answers and advisories; nothing comes to wait for the disk any more.

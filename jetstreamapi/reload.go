@@ -9,8 +9,8 @@ import (
 )
 
 // SetAccounts changes which accounts have JetStream, and their limits, while the service runs. The streams of an
-// account that lost it are kept and served again once it has it back. Limits hold for what comes from then on. outsiders
-// are the accounts without (see Options).
+// account that lost it are kept and served again once it has it back. Limits hold for what comes from then on. The
+// outsiders are the accounts without (see Options).
 func (s *Service) SetAccounts(accounts map[string]server.JetStreamAccountLimits, outsiders []string) error {
 	s.reload.Lock()
 	defer s.reload.Unlock()

@@ -47,8 +47,8 @@ func (r *request) token(i int) string {
 	return r.tokens[i]
 }
 
-// admitted checks the API level the client needs and that its account has JetStream; if not, the request is answered and
-// false returned.
+// admitted checks the API level the client needs and that its account has JetStream; if not, the request is answered
+// and false returned.
 func (r *request) admitted(out *publisher) bool {
 	switch {
 	case jsapi.APILevelTooHigh(r.header):
@@ -122,7 +122,7 @@ func (r *request) fail(out *publisher, e *jsapi.Error) {
 func (r *request) failUncounted(out *publisher, e *jsapi.Error) {
 	r.head.Error = e
 	b := r.send(out, nil)
-	r.acc.countAPI(false)
+	r.acc.countAPI(0)
 	r.acc.audit(r.subject, r.body, b)
 }
 
@@ -132,7 +132,11 @@ func (r *request) done(out *publisher) { r.answer(out, nil) }
 // answer answers with resp, under a header block.
 func (r *request) answer(out *publisher, header []byte) {
 	b := r.send(out, header)
-	r.acc.countAPI(r.head.Error != nil)
+	errs := uint64(0)
+	if r.head.Error != nil {
+		errs = 1
+	}
+	r.acc.countAPI(errs)
 	r.acc.audit(r.subject, r.body, b)
 }
 
