@@ -3,6 +3,7 @@ package storage
 import (
 	"encoding/binary"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -26,6 +27,10 @@ type windowed struct {
 const (
 	minRetry = 10 * time.Millisecond
 	maxRetry = time.Second
+
+	// The bounds of gather.
+	gatherTurns  = 8
+	gatherEnough = 128 // records
 )
 
 func (w *writer) start() {
@@ -54,9 +59,42 @@ func (w *writer) close() {
 	w.wg.Wait()
 }
 
+// gather lets those who are ready to run go first, as long as that makes the group grow: a commit costs much the same for
+// one record as for fifty. It waits for nobody. When nobody else is ready it returns at once.
+func (w *writer) gather() {
+	if w.tail == nil {
+		return
+	}
+	for seen, turn := 0, 0; turn < gatherTurns; turn++ {
+		n := w.waiting()
+		if n == seen || n >= gatherEnough {
+			return
+		}
+		if seen > 0 {
+			yieldThread()
+		}
+		seen = n
+		runtime.Gosched()
+	}
+}
+
+// waiting returns how many records are in the group that is next, gatherEnough if it is full.
+func (w *writer) waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch len(w.groups) {
+	case 0:
+		return 0
+	case 1:
+		return w.groups[0].records
+	}
+	return gatherEnough
+}
+
 // take removes the oldest group from the queue, waiting for one; nil when the writer is closed and the queue empty.
 func (w *writer) take() *group {
 	for {
+		w.gather()
 		w.mu.Lock()
 		if len(w.groups) > 0 {
 			g := w.groups[0]

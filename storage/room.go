@@ -9,6 +9,7 @@ import (
 // roomy is a tail that knows how much more it can take for certain, and can take the disk space of its next segment.
 type roomy interface {
 	Room() int64
+	Step() int64 // size of a segment: those of a new directory are small
 	Reserve() error
 }
 
@@ -19,7 +20,7 @@ type roomy interface {
 // isLow reports whether the next segment should have its space by now.
 func (w *writer) isLow() bool {
 	t, ok := w.tail.(roomy)
-	return ok && t.Room() < w.opts.SegmentSize/2
+	return ok && t.Room() < t.Step()/2
 }
 
 // checkRoom sees to it that the next segment gets its space in time: by the sweeper, so that no commit waits for
@@ -29,7 +30,7 @@ func (w *writer) checkRoom() error {
 		return nil
 	}
 	var err error
-	if t, ok := w.tail.(roomy); ok && t.Room() < w.opts.SegmentSize/4 && !w.lacksRoom() {
+	if t, ok := w.tail.(roomy); ok && t.Room() < t.Step()/4 && !w.lacksRoom() {
 		err = w.reserve()
 	}
 	w.space.kick() // the sweeper tries again if it was not possible

@@ -34,9 +34,10 @@ func (l *File) Append(body ...[]byte) (LSN, Pos, error) {
 	l.mu.Lock()
 	l.next = lsn + 1
 	l.mu.Unlock()
-	if !l.asked && seg.end.Load() >= seg.size/4 {
+	// A small segment is full in no time, so the one after it is made at once.
+	if !l.asked && (seg.size < l.o.SegmentSize || seg.end.Load() >= seg.size/4) {
 		l.asked = true
-		l.spares.start()
+		l.spares.start(seg.size)
 	}
 	return lsn, Pos{Segment: seg.id, Offset: uint32(off + blockHeaderSize)}, nil
 }
@@ -102,7 +103,7 @@ func (l *File) segmentFor(size int64) (*segment, LSN, LSN, error) {
 // one is synced: by invariant 1 the new one's base proves its blocks durable.
 func (l *File) rotate(old *segment, next LSN, minSize int64) error {
 	if minSize <= l.o.SegmentSize {
-		if err := l.spares.reserve(); err != nil {
+		if err := l.spares.reserve(minSize); err != nil {
 			return l.spareError(err)
 		}
 	}

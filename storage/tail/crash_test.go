@@ -12,24 +12,26 @@ import (
 // synced, in sectors of a disk and in far smaller ones. From each image the log must open with all that was synced
 // and nothing else, take new blocks, and survive a second crash.
 func TestCrashAtEveryOp(t *testing.T) {
-	images := crashImages(t)
-	cut := 0
-	for _, im := range images {
-		if err := liveOn(im, &cut); err != nil {
-			t.Fatalf("%s: %v", im.what, err)
+	for name, options := range map[string]func(vfs.FS) Options{"small": smallOptions, "growing": growingOptions} {
+		images := crashImages(t, options)
+		cut := 0
+		for _, im := range images {
+			if err := liveOn(im, options, &cut); err != nil {
+				t.Fatalf("%s segments: %s: %v", name, im.what, err)
+			}
 		}
-	}
-	t.Logf("%d images, %d torn tails cut", len(images), cut)
-	if len(images) < 1000 || cut == 0 {
-		t.Fatal("the script does too little")
+		t.Logf("%s segments: %d images, %d torn tails cut", name, len(images), cut)
+		if len(images) < 1000 || cut == 0 {
+			t.Fatal("the script does too little")
+		}
 	}
 }
 
-func crashImages(t *testing.T) []image {
+func crashImages(t *testing.T, options func(vfs.FS) Options) []image {
 	t.Helper()
 	mem := vfs.NewMem()
 	fault := vfs.NewFault(mem, nil)
-	w, err := open(smallOptions(fault), image{})
+	w, err := open(options(fault), image{})
 	must(t, err)
 	var mu sync.Mutex
 	var images []image
@@ -61,8 +63,8 @@ func crashImages(t *testing.T) []image {
 }
 
 // liveOn opens a crash image, goes on, crashes again and opens again.
-func liveOn(im image, cut *int) error {
-	o := smallOptions(im.disk)
+func liveOn(im image, options func(vfs.FS) Options, cut *int) error {
+	o := options(im.disk)
 	o.OnCut = func(string, int64, int64) { *cut++ }
 	w, err := open(o, im)
 	if err != nil {
@@ -85,7 +87,7 @@ func liveOn(im image, cut *int) error {
 	for i, keep := range []float64{0, 0.5, 1} {
 		second := w.expect()
 		second.disk = im.disk.CrashClone(vfs.CrashOptions{Seed: seed, Keep: keep, Sector: int64(16 << (2 * i))})
-		again, err := open(smallOptions(second.disk), second)
+		again, err := open(options(second.disk), second)
 		if err != nil {
 			return fmt.Errorf("second crash, %v kept: %w", keep, err)
 		}
@@ -122,7 +124,7 @@ func TestCrashDuringRecovery(t *testing.T) {
 		for _, second := range images {
 			n++
 			cut := 0
-			if err := liveOn(second, &cut); err != nil {
+			if err := liveOn(second, smallOptions, &cut); err != nil {
 				t.Fatalf("%s: %v", second.what, err)
 			}
 		}

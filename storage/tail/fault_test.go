@@ -80,14 +80,14 @@ func failOnce(t *testing.T, n int64, cause error) (reached, stopped bool) {
 		}
 		im.disk = mem.CrashClone(vfs.CrashOptions{Seed: uint64(n), Keep: keep, Sector: 64})
 		cut := 0
-		if err := liveOn(im, &cut); err != nil {
+		if err := liveOn(im, smallOptions, &cut); err != nil {
 			t.Fatalf("%s failed with %v, crash %d: %v", what, cause, i, err)
 		}
 	}
 	fault.SetHook(nil)
 	im.disk = mem
 	cut := 0
-	if err := liveOn(im, &cut); err != nil {
+	if err := liveOn(im, smallOptions, &cut); err != nil {
 		t.Fatalf("%s failed with %v, opened again: %v", what, cause, err)
 	}
 	return true, stopped

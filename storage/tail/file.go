@@ -97,16 +97,27 @@ func (l *File) Room() int64 {
 		return 0
 	}
 	room := seg.size - seg.end.Load() - reserved
-	return max(room, 0) + int64(l.spares.count())*(l.o.SegmentSize-segHeaderSize-reserved)
+	return max(room, 0) + l.spares.room()
+}
+
+// Step returns the size of the active segment or of the next one, whichever is smaller: the measure of what Room
+// returns, which is at least that, but for the blocks' headers, after Reserve. 0 if nothing can be written.
+func (l *File) Step() int64 {
+	seg, _, _, err := l.usable()
+	if err != nil {
+		return 0
+	}
+	return l.spares.step(seg.size)
 }
 
 // Reserve takes the space of the next segment if it is not taken yet, so that a caller who was told ErrNoSpace can
 // learn without appending that there is room again. ErrNoSpace if there is none.
 func (l *File) Reserve() error {
-	if _, _, _, err := l.usable(); err != nil {
+	seg, _, _, err := l.usable()
+	if err != nil {
 		return err
 	}
-	if err := l.spares.reserve(); err != nil {
+	if err := l.spares.reserve(l.spares.step(seg.size)); err != nil {
 		return l.spareError(err)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := machine{mem: vfs.NewMem(), size: int64(rapid.SampledFrom([]int{1 << 10, 2 << 10, 16 << 10}).Draw(t, "segment"))}
+		m.first = max(1<<10, m.size/rapid.SampledFrom([]int64{1, 2, 16}).Draw(t, "part"))
 		m.open(t, image{})
 		defer func() { _ = m.w.log.Close() }()
 		t.Repeat(map[string]func(*rapid.T){
@@ -25,6 +26,14 @@ func TestModel(t *testing.T) {
 			"sync": func(t *rapid.T) { m.did(t, m.w.sync()) },
 			"drop": func(t *rapid.T) {
 				m.did(t, m.w.drop(LSN(rapid.IntRange(0, len(m.w.written)).Draw(t, "below"))))
+			},
+			"reserve": func(t *rapid.T) {
+				if !m.did(t, m.w.log.Reserve()) {
+					return
+				}
+				if room, step := m.w.log.Room(), m.w.log.Step(); room < step-segHeaderSize-reserved {
+					t.Fatalf("after Reserve there is room for %d bytes, less than a segment of %d", room, step)
+				}
 			},
 			"restart": func(t *rapid.T) {
 				if m.did(t, m.w.close()) {
@@ -66,7 +75,8 @@ var errBroken = errors.New("broken disk")
 type machine struct {
 	mem   *vfs.Mem
 	fault *vfs.Fault
-	size  int64
+	size  int64 // of a segment
+	first int64 // of the first segment
 	w     *world
 }
 
@@ -74,7 +84,7 @@ type machine struct {
 func (m *machine) open(t *rapid.T, im image) {
 	m.mem.SetCapacity(0)
 	m.fault = vfs.NewFault(m.mem, nil)
-	o := Options{FS: m.fault, Dir: wal, SegmentSize: m.size, OpenFiles: 1}
+	o := Options{FS: m.fault, Dir: wal, SegmentSize: m.size, FirstSegment: m.first, OpenFiles: 1}
 	w, err := open(o, im)
 	if err != nil {
 		t.Fatal(err)

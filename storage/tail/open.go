@@ -62,6 +62,9 @@ func (l *File) load() error {
 		}
 		l.segs.list = append(l.segs.list, seg)
 	}
+	if n := len(l.segs.list); n > 0 {
+		l.spares.follow(l.segs.list[n-1].size)
+	}
 	if err := l.spares.adopt(names); err != nil {
 		return err
 	}
@@ -165,7 +168,7 @@ func (l *File) writeHeader(seg *segment, sp spare) error {
 
 func (l *File) spareFor(minSize int64) (spare, error) {
 	if minSize <= l.o.SegmentSize {
-		return l.spares.take()
+		return l.spares.take(minSize)
 	}
 	return l.spares.large(alignUp(minSize, 4096))
 }

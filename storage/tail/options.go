@@ -12,9 +12,10 @@ type Options struct {
 	FS  vfs.FS // default vfs.OS
 	Dir string // the log's own directory; made if missing
 
-	SegmentSize int64 // bytes of a segment file, taken on disk in advance; default 64 MiB, at least 1 KiB
-	Recycle     int   // how many dropped segments are kept to be used again; default 2, negative: none
-	OpenFiles   int   // how many files of old segments stay open for ReadAt; default 16
+	SegmentSize  int64 // bytes of a segment file, taken on disk in advance; default 64 MiB, at least 1 KiB
+	FirstSegment int64 // of a new log; each one after it is twice as large, up to SegmentSize; default 2 MiB
+	Recycle      int   // how many dropped segments are kept to be used again; default 2, negative: none
+	OpenFiles    int   // how many files of old segments stay open for ReadAt; default 16
 
 	// Floor is the lowest position that must be there, as the caller knows it from elsewhere: Replay fails if the log
 	// starts above it or ends below it. 0 does not check.
@@ -26,10 +27,11 @@ type Options struct {
 }
 
 const (
-	defaultSegmentSize = 64 << 20
-	minSegmentSize     = 1 << 10
-	defaultRecycle     = 2
-	defaultOpenFiles   = 16
+	defaultSegmentSize  = 64 << 20
+	defaultFirstSegment = 2 << 20 // filled with zeros in a few milliseconds
+	minSegmentSize      = 1 << 10
+	defaultRecycle      = 2
+	defaultOpenFiles    = 16
 )
 
 func (o Options) withDefaults() (Options, error) {
@@ -47,6 +49,14 @@ func (o Options) withDefaults() (Options, error) {
 			o.SegmentSize, minSegmentSize, int64(maxSegmentSize))
 	}
 	o.SegmentSize = alignUp(o.SegmentSize, blockAlign)
+	if o.FirstSegment == 0 {
+		o.FirstSegment = min(defaultFirstSegment, o.SegmentSize)
+	}
+	if o.FirstSegment < minSegmentSize || o.FirstSegment > o.SegmentSize {
+		return o, fmt.Errorf("first log segment size %d is not between %d and that of the others, %d",
+			o.FirstSegment, minSegmentSize, o.SegmentSize)
+	}
+	o.FirstSegment = alignUp(o.FirstSegment, blockAlign)
 	switch {
 	case o.Recycle == 0:
 		o.Recycle = defaultRecycle

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,12 +33,13 @@ type spare struct {
 type spares struct {
 	fs   vfs.FS
 	dir  string
-	size int64 // of each
+	max  int64 // the usual size of a segment
 	keep int   // how many dropped segments are taken in
 
 	mu     sync.Mutex
 	cond   *sync.Cond // busy or ready changed
 	ready  []spare
+	size   int64 // of the next one to be made: it doubles until it is max
 	nextID uint64
 	busy   bool
 	err    error // of the last attempt
@@ -46,9 +48,36 @@ type spares struct {
 }
 
 func newSpares(o Options) *spares {
-	s := &spares{fs: o.FS, dir: o.Dir, size: o.SegmentSize, keep: o.Recycle}
+	s := &spares{fs: o.FS, dir: o.Dir, size: o.FirstSegment, max: o.SegmentSize, keep: o.Recycle}
 	s.cond = sync.NewCond(&s.mu)
 	return s
+}
+
+// follow says how large the last segment is that there is: the next one is twice as large.
+func (s *spares) follow(size int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.followLocked(size)
+}
+
+func (s *spares) followLocked(size int64) {
+	if size >= s.max/2 { //nolint:mnd // doubles
+		s.size = s.max
+		return
+	}
+	s.size = max(s.size, 2*size)
+}
+
+// step returns the smaller of size and the next segment's size.
+func (s *spares) step(size int64) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(size, s.size)
+}
+
+// readyLocked returns which spare has room for n bytes, or -1.
+func (s *spares) readyLocked(n int64) int {
+	return slices.IndexFunc(s.ready, func(sp spare) bool { return sp.size >= n })
 }
 
 // adopt takes over what an earlier process left: whole spares are kept, the rest is removed.
@@ -85,16 +114,16 @@ func (s *spares) adopt(names []string) error {
 	return nil
 }
 
-// start makes a spare in the background if there is none.
-func (s *spares) start() {
+// start makes a spare in the background if there is none as large as the active segment, of size bytes.
+func (s *spares) start(size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.busy || len(s.ready) > 0 {
+	if s.closed || s.busy || s.readyLocked(min(size, s.size)) >= 0 {
 		return
 	}
 	s.busy = true
-	name := s.nameLocked()
-	s.wg.Go(func() { s.finish(s.make(name, s.size)) })
+	name, next := s.nameLocked(), s.size
+	s.wg.Go(func() { s.finish(s.make(name, next)) })
 }
 
 // finish records the outcome of an attempt.
@@ -108,16 +137,19 @@ func (s *spares) finish(sp spare, err error) {
 	s.cond.Broadcast()
 }
 
-// reserve waits for a spare, making it if nobody does.
-func (s *spares) reserve() error {
+// reserve waits for a spare of at least n bytes, at most max, making it if nobody does.
+func (s *spares) reserve(n int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.reserveLocked()
+	return s.reserveLocked(n)
 }
 
-func (s *spares) reserveLocked() error {
+func (s *spares) reserveLocked(n int64) error {
 	waited := false
-	for len(s.ready) == 0 {
+	for s.readyLocked(n) < 0 {
+		for s.size < n {
+			s.followLocked(s.size)
+		}
 		switch {
 		case s.closed:
 			return ErrClosed
@@ -129,9 +161,9 @@ func (s *spares) reserveLocked() error {
 		default:
 			waited = true
 			s.busy = true
-			name := s.nameLocked()
+			name, size := s.nameLocked(), s.size
 			s.mu.Unlock()
-			sp, err := s.make(name, s.size)
+			sp, err := s.make(name, size)
 			s.finish(sp, err)
 			s.mu.Lock()
 		}
@@ -139,15 +171,17 @@ func (s *spares) reserveLocked() error {
 	return nil
 }
 
-// take returns a spare, waiting for one as reserve does.
-func (s *spares) take() (spare, error) {
+// take returns a spare of at least n bytes, waiting for one as reserve does.
+func (s *spares) take(n int64) (spare, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.reserveLocked(); err != nil {
+	if err := s.reserveLocked(n); err != nil {
 		return spare{}, err
 	}
-	sp := s.ready[0]
-	s.ready = append(s.ready[:0], s.ready[1:]...)
+	i := s.readyLocked(n)
+	sp := s.ready[i]
+	s.ready = slices.Delete(s.ready, i, i+1)
+	s.followLocked(sp.size)
 	return sp, nil
 }
 
@@ -167,7 +201,7 @@ func (s *spares) large(size int64) (spare, error) {
 func (s *spares) slot(size int64) (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || size != s.size || len(s.ready) >= s.keep {
+	if s.closed || size != s.max || len(s.ready) >= s.keep {
 		return "", false
 	}
 	return s.nameLocked(), true
@@ -177,7 +211,7 @@ func (s *spares) slot(size int64) (string, bool) {
 func (s *spares) add(full string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ready = append(s.ready, spare{path: full, size: s.size, stale: true})
+	s.ready = append(s.ready, spare{path: full, size: s.max, stale: true})
 	s.cond.Broadcast()
 }
 
@@ -185,14 +219,22 @@ func (s *spares) add(full string) {
 func (s *spares) bytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return int64(len(s.ready)) * s.size
+	var sum int64
+	for _, sp := range s.ready {
+		sum += sp.size
+	}
+	return sum
 }
 
-// count returns how many spares are ready.
-func (s *spares) count() int {
+// room returns how many bytes of blocks those that are ready can take.
+func (s *spares) room() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.ready)
+	var sum int64
+	for _, sp := range s.ready {
+		sum += sp.size - segHeaderSize - reserved
+	}
+	return sum
 }
 
 // close stops the making of a spare and waits for its end.

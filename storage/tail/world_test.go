@@ -236,3 +236,10 @@ func (w *world) script() error {
 func smallOptions(fsys vfs.FS) Options {
 	return Options{FS: fsys, Dir: "/data/wal", SegmentSize: 1 << 10, OpenFiles: 2}
 }
+
+// growingOptions makes such segments at first, and larger ones after them.
+func growingOptions(fsys vfs.FS) Options {
+	o := smallOptions(fsys)
+	o.SegmentSize, o.FirstSegment = 4<<10, 1<<10
+	return o
+}
