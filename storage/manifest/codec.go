@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// The body of a frame is a list of items, each a byte for its kind and its fields. Numbers are uvarints, times u64, bytes
-// and text have their length before them. docs/format/manifest.md has the table.
+// The body of a frame is a list of items, each a byte for its kind and its fields. Numbers are uvarints, times u64,
+// bytes and text have their length before them. docs/format/manifest.md has the table.
 const (
 	itemDropPart = 1
 	itemPart     = 2
@@ -170,7 +170,8 @@ func decodeEdit(b []byte) (e Edit, next PartID, err error) {
 }
 
 func (d *decoder) part() Part {
-	p := Part{ID: PartID(d.uvarint()), Shard: uint32(d.uvarintUpTo(math.MaxUint32)), Size: int64(d.uvarintUpTo(math.MaxInt64))}
+	p := Part{ID: PartID(d.uvarint()), Shard: uint32(d.uvarintUpTo(math.MaxUint32))}
+	p.Size = int64(d.uvarintUpTo(math.MaxInt64))
 	p.Path = string(d.bytes())
 	for n := d.uvarint(); n > 0 && d.err == nil; n-- {
 		s := Section{

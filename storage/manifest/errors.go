@@ -25,8 +25,8 @@ func (e *CorruptError) Error() string {
 // Unwrap returns what is wrong.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-const hintRestore = "the list of parts is damaged, the parts may be whole: stop, copy the directory, then restore the " +
-	"manifest from a backup or a replica, or rebuild it from the parts"
+const hintRestore = "the list of parts is damaged, the parts may be whole: stop, copy the directory, then restore " +
+	"the manifest from a backup or a replica, or rebuild it from the parts"
 
 func corrupt(path string, off int64, format string, args ...any) error {
 	return &CorruptError{Path: path, Offset: off, Err: fmt.Errorf(format, args...), Hint: hintRestore}

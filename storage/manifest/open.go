@@ -17,7 +17,7 @@ func Open(fsys vfs.FS, dir string, o Options) (*Manifest, error) {
 	if o.MinRewrite <= 0 {
 		o.MinRewrite = defaultMinRewrite
 	}
-	m := &Manifest{fs: fsys, dir: dir, o: o, state: newState()}
+	m := &Manifest{fs: fsys, dir: dir, o: o, state: newState(), given: map[PartID]bool{}}
 	if o.Create {
 		if err := vfs.MakeDir(fsys, dir); err != nil {
 			return nil, err
@@ -123,8 +123,8 @@ func readAll(f vfs.File) ([]byte, error) {
 	return b, nil
 }
 
-// replay applies what b, the file, says. It returns where that ends, and below which offset a mark, or the file's having
-// a name, proves it durable.
+// replay applies what b, the file, says. It returns where that ends, and below which offset a mark, or the file's
+// having a name, proves it durable.
 func (m *Manifest) replay(b []byte) (end, proven int, err error) {
 	if m.salt, err = decodeHeader(b, m.gen); err != nil {
 		return 0, 0, m.corrupt(0, err)
@@ -159,17 +159,18 @@ func (m *Manifest) replay(b []byte) (end, proven int, err error) {
 			}
 			marked = false
 		default:
-			return 0, 0, m.corrupt(at, fmt.Errorf("frame of type %d, edit %d after edit %d", f.typ, f.edits, m.state.Edits))
+			err := fmt.Errorf("frame of type %d, edit %d after edit %d", f.typ, f.edits, m.state.Edits)
+			return 0, 0, m.corrupt(at, err)
 		}
 		at += f.size
 	}
 	return at, max(proven, int(m.base)), nil
 }
 
-// broken decides about a frame at at that cannot be read. A frame is written only when all before it is durable, but for
-// the mark just before it. So if there is a frame behind the broken one, that one is damage, unless it is where a mark is
-// due: then nothing is lost, and skip says how far to go. If there is none, it was torn, skip is 0, and the file is to be
-// cut there.
+// broken decides about a frame at at that cannot be read. A frame is written only when all before it is durable, but
+// for the mark just before it. So if there is a frame behind the broken one, that one is damage, unless it is where a
+// mark is due: then nothing is lost, and skip says how far to go. If there is none, it was torn, skip is 0, and the
+// file is to be cut there.
 func (m *Manifest) broken(b []byte, at int, markDue bool, why error) (skip int, err error) { //nolint:revive // no mode
 	next := at + frameHead
 	if markDue && next < len(b) {
@@ -199,7 +200,7 @@ func (m *Manifest) load(f *frame) error {
 	if err != nil {
 		return err
 	}
-	if err := m.state.check(&e); err != nil {
+	if err := m.state.check(&e, func(id PartID) bool { return !m.state.isLive(id) }); err != nil {
 		return err
 	}
 	m.state.apply(&e)
@@ -215,7 +216,7 @@ func (m *Manifest) replayEdit(body []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := m.state.check(&e); err != nil {
+	if err := m.state.check(&e, func(id PartID) bool { return !m.state.isLive(id) }); err != nil {
 		return err
 	}
 	m.state.apply(&e)

@@ -19,10 +19,10 @@ type Orphan struct {
 
 const partExtension = ".part"
 
-// Orphans returns the files of parts (.part) and of unfinished writes (.tmp) in the directories dirs of the data directory
-// root that the manifest does not account for, sorted by path. Other files are left alone. It is for the time before
-// anything is written: what is being written later looks the same. Nothing is removed: the caller puts them aside, since
-// an orphan may be all that is left of something.
+// Orphans returns the files of parts (.part) and of unfinished writes (.tmp) in the directories dirs of the data
+// directory root that the manifest does not account for, sorted by path. Other files are left alone. It is for the
+// time before anything is written: what is being written later looks the same. Nothing is removed: the caller puts
+// them aside, since an orphan may be all that is left of something.
 func (m *Manifest) Orphans(root string, dirs ...string) ([]Orphan, error) {
 	s := m.State()
 	live := map[string]bool{}
@@ -77,5 +77,6 @@ func (m *Manifest) Missing(root string) (damaged []error, err error) {
 }
 
 func missing(name string, off int64, err error) error {
-	return &CorruptError{Path: name, Offset: off, Err: err, Hint: "fetch the file from quarantine, a backup or a replica"}
+	hint := "fetch the file from quarantine, a backup or a replica"
+	return &CorruptError{Path: name, Offset: off, Err: err, Hint: hint}
 }

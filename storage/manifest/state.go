@@ -82,7 +82,7 @@ func (s *State) clone() State {
 // Edit is one atomic change. Nil and empty fields change nothing.
 type Edit struct {
 	DropParts []PartID // with their tombstones; before AddParts
-	AddParts  []Part   // IDs at or above State.NextPart
+	AddParts  []Part   // with numbers from NewPart
 	Tombs     []Tomb   // replace those of the same section
 	Logs      []Log    // new ones, and replacements
 	DropLogs  []uint64 // before Logs
@@ -97,8 +97,8 @@ func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrEdit, fmt.Errorf(format, args...))
 }
 
-// check reports why e cannot be applied to s.
-func (s *State) check(e *Edit) error {
+// check reports why e cannot be applied to s. fresh tells whether a number is free for a new part.
+func (s *State) check(e *Edit, fresh func(PartID) bool) error {
 	gone := map[PartID]bool{}
 	for _, id := range e.DropParts {
 		if _, ok := s.Parts[id]; !ok || gone[id] {
@@ -106,7 +106,7 @@ func (s *State) check(e *Edit) error {
 		}
 		gone[id] = true
 	}
-	added, err := s.checkAdded(e, gone)
+	added, err := s.checkAdded(e, gone, fresh)
 	if err != nil {
 		return err
 	}
@@ -131,13 +131,12 @@ func (s *State) check(e *Edit) error {
 	return nil
 }
 
-func (s *State) checkAdded(e *Edit, gone map[PartID]bool) (map[PartID]Part, error) {
+func (s *State) checkAdded(e *Edit, gone map[PartID]bool, fresh func(PartID) bool) (map[PartID]Part, error) {
 	added := map[PartID]Part{}
 	paths := map[string]bool{} // of added
-	next := s.NextPart
 	for _, p := range e.AddParts {
-		if p.ID < next || p.ID == ^PartID(0) {
-			return nil, refuse("part number %d was used before (next is %d)", p.ID, next)
+		if _, twice := added[p.ID]; twice || !fresh(p.ID) || p.ID == 0 || p.ID == ^PartID(0) {
+			return nil, refuse("part number %d was used before or not given out (next is %d)", p.ID, s.NextPart)
 		}
 		if id, ok := s.paths[p.Path]; p.Path == "" || paths[p.Path] || ok && !gone[id] {
 			return nil, refuse("part %d has the path %q, which another live one has, or none", p.ID, p.Path)
@@ -145,13 +144,19 @@ func (s *State) checkAdded(e *Edit, gone map[PartID]bool) (map[PartID]Part, erro
 		seen := map[uint64]bool{}
 		for _, sec := range p.Sections {
 			if seen[sec.Log] || sec.Count == 0 || sec.LastSeq < sec.FirstSeq {
-				return nil, refuse("part %d has a section of log %d that is empty, backwards or there twice", p.ID, sec.Log)
+				return nil, refuse("part %d: section of log %d is empty, backwards or there twice", p.ID, sec.Log)
 			}
 			seen[sec.Log] = true
 		}
-		next, paths[p.Path], added[p.ID] = p.ID+1, true, p
+		paths[p.Path], added[p.ID] = true, p
 	}
 	return added, nil
+}
+
+// isLive is for numbers that are known to have been given out.
+func (s *State) isLive(id PartID) bool {
+	_, ok := s.Parts[id]
+	return ok
 }
 
 // apply changes s by e, which fits.
@@ -168,7 +173,7 @@ func (s *State) apply(e *Edit) {
 	for _, p := range e.AddParts {
 		s.Parts[p.ID] = p
 		s.paths[p.Path] = p.ID
-		s.NextPart = p.ID + 1
+		s.NextPart = max(s.NextPart, p.ID+1)
 	}
 	for _, t := range e.Tombs {
 		if len(t.Blob) == 0 {

@@ -277,7 +277,7 @@ func (b *Builder) flush() error {
 // write adds a block and says where it is.
 func (b *Builder) write(kind uint8, log uint64, raw []byte) (blockRef, error) {
 	if len(raw) > maxRaw {
-		return blockRef{}, fmt.Errorf("part: a block of %d bytes is above the bound of %d; split the section", len(raw), maxRaw)
+		return blockRef{}, fmt.Errorf("part: a block of %d bytes is above the bound of %d", len(raw), maxRaw)
 	}
 	if b.foot.blocks == math.MaxUint32 {
 		return blockRef{}, fmt.Errorf("part: more than %d blocks", b.foot.blocks)
@@ -288,14 +288,15 @@ func (b *Builder) write(kind uint8, log uint64, raw []byte) (blockRef, error) {
 	}
 	h := block{raw: uint32(len(raw)), number: b.foot.blocks, log: log, kind: kind, codec: codec, len: uint32(len(body))}
 	var head [blockHeader]byte
+	seed := blockSeed(&b.head.id, b.Written())
 	if b.aead != nil {
 		h.len += uint32(b.aead.Overhead())
-		h.put(head[:])
+		h.put(head[:], seed)
 		b.sealed = b.aead.Seal(b.sealed[:0], nonce(h.number), body, blockAAD(head[:], &b.head.id))
 		body = b.sealed
 	}
 	h.bodyCRC = crc32.Checksum(body, castagnoli)
-	h.put(head[:])
+	h.put(head[:], seed)
 	ref := blockRef{off: b.Written(), len: blockHeader + h.len}
 	b.buf = append(append(b.buf, head[:]...), body...)
 	b.foot.blocks++

@@ -80,10 +80,10 @@ func sectionAnswers(r *part.Reader, log uint64) (out []string, err error) {
 	return out, err
 }
 
-func smallPart(t testing.TB, o part.Options) (mem *vfs.Mem, path string) {
-	t.Helper()
+func smallPart(tb testing.TB, o part.Options) (mem *vfs.Mem, path string) {
+	tb.Helper()
 	mem = vfs.NewMem()
-	path, _ = build(t, mem, o, map[uint64][]part.Record{1: records(24, 9, 1), 2: records(3, 3, 2)})
+	path, _ = build(tb, mem, o, map[uint64][]part.Record{1: records(24, 9, 1), 2: records(3, 3, 2)})
 	return mem, path
 }
 
@@ -96,8 +96,8 @@ func prefixOf(got, want []string) bool {
 	return true
 }
 
-// Every byte of a small part with a bit, or all of them, flipped: an error that names the file and a place in it, or the
-// right answers; and Verify always finds it, but for what only people read.
+// Every byte of a small part with a bit, or all of them, flipped: an error that names the file and a place in it, or
+// the right answers; and Verify always finds it, but for what only people read.
 func TestFlippedBits(t *testing.T) {
 	for _, o := range []part.Options{
 		{BlockSize: 500}, {BlockSize: 500, Codec: part.S2}, {BlockSize: 500, Codec: part.Zstd, Keys: keys(t, part.AES256GCM, "k")},

@@ -25,6 +25,7 @@ import (
 //	| crc   | len | raw  | number | log   |kind| codec| zero | bodycrc | body        |
 //	+-------+-----+------+--------+-------+----+------+------+---------+-------------+
 //	 |       \________________ crc covers ____________________________/ \_ bodycrc _/
+//	 crc starts from the CRC of the part's id and the block's offset: a block elsewhere does not verify
 //
 //	header, 128 bytes
 //
@@ -35,10 +36,15 @@ import (
 //
 //	footer, 96 bytes
 //
-//	0       8         12       16   32        40       44         48        56      64     72     80     88     92    96
-//	+-------+---------+--------+----+---------+--------+----------+---------+-------+------+------+------+------+-----+
-//	| magic | version | blocks | id | dir off | dir len| sections | records | bytes | size | meta | data | zero | crc |
-//	+-------+---------+--------+----+---------+--------+----------+---------+-------+------+------+------+------+-----+
+//	0       8         12       16   32        40       44         48        56      64
+//	+-------+---------+--------+----+---------+--------+----------+---------+-------+
+//	| magic | version | blocks | id | dir off | dir len| sections | records | bytes |
+//	+-------+---------+--------+----+---------+--------+----------+---------+-------+
+//
+//	64     72     80     88     92    96
+//	+------+------+------+------+-----+
+//	| size | meta | data | zero | crc |
+//	+------+------+------+------+-----+
 const (
 	headMagic   = "EHDBPART"
 	footMagic   = "EHDBPEND"
@@ -212,18 +218,26 @@ type block struct {
 	bodyCRC uint32
 }
 
-func (h *block) put(b []byte) {
+// blockSeed is where the CRC of the header of the block at off starts from.
+func blockSeed(id *[idSize]byte, off int64) uint32 {
+	var b [idSize + 8]byte
+	copy(b[:], id[:])
+	le.PutUint64(b[idSize:], uint64(off))
+	return crc32.Checksum(b[:], castagnoli)
+}
+
+func (h *block) put(b []byte, seed uint32) {
 	le.PutUint32(b[4:], h.len)
 	le.PutUint32(b[8:], h.raw)
 	le.PutUint32(b[12:], h.number)
 	le.PutUint64(b[16:], h.log)
 	b[24], b[25], b[26], b[27] = h.kind, byte(h.codec), 0, 0
 	le.PutUint32(b[28:], h.bodyCRC)
-	le.PutUint32(b, crc32.Checksum(b[4:blockHeader], castagnoli))
+	le.PutUint32(b, crc32.Update(seed, castagnoli, b[4:blockHeader]))
 }
 
-func decodeBlock(b []byte) (h block, err error) {
-	if crc32.Checksum(b[4:blockHeader], castagnoli) != le.Uint32(b) {
+func decodeBlock(b []byte, seed uint32) (h block, err error) {
+	if crc32.Update(seed, castagnoli, b[4:blockHeader]) != le.Uint32(b) {
 		return h, errors.New("block header does not match its checksum")
 	}
 	h = block{

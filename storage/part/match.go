@@ -16,8 +16,8 @@ type Filter interface {
 	Literal() bool
 }
 
-// PrefixFilter may be implemented by a Filter: WholePrefix reports that every key that starts with Prefix is selected, so
-// that none has to be looked at.
+// PrefixFilter may be implemented by a Filter: WholePrefix reports that every key that starts with Prefix is selected,
+// so that none has to be looked at.
 type PrefixFilter interface {
 	Filter
 	WholePrefix() bool

@@ -69,25 +69,9 @@ func (m *merger) logs(inputs []Input) ([]uint64, error) {
 
 // log merges one log.
 func (m *merger) log(log uint64, inputs []Input) error {
-	var heads []*mergeHead
-	for _, in := range inputs {
-		s, err := in.Reader.Section(log)
-		if err != nil {
-			return err
-		}
-		if s == nil {
-			continue
-		}
-		h := &mergeHead{s: s, dead: in.Dead[log]}
-		m.stats.Dropped += h.dead.Count()
-		if ok, err := h.next(); err != nil {
-			return err
-		} else if ok {
-			heads = append(heads, h)
-		}
-	}
-	if len(heads) == 0 {
-		return nil
+	heads, err := m.heads(log, inputs)
+	if err != nil || len(heads) == 0 {
+		return err
 	}
 	if err := m.dst.BeginLog(log, nil); err != nil {
 		return err
@@ -111,6 +95,29 @@ func (m *merger) log(log uint64, inputs []Input) error {
 		}
 	}
 	return nil
+}
+
+// heads returns the sections of a log that have something left, at their first record.
+func (m *merger) heads(log uint64, inputs []Input) (heads []*mergeHead, err error) {
+	for _, in := range inputs {
+		s, err := in.Reader.Section(log)
+		if err != nil {
+			return nil, err
+		}
+		if s == nil {
+			continue
+		}
+		h := &mergeHead{s: s, dead: in.Dead[log]}
+		m.stats.Dropped += h.dead.Count()
+		ok, err := h.next()
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			heads = append(heads, h)
+		}
+	}
+	return heads, nil
 }
 
 func (m *merger) add(h *mergeHead) error {
@@ -148,7 +155,7 @@ func (h *mergeHead) next() (bool, error) {
 		if h.left == 0 {
 			if h.blk == int(h.s.nData) {
 				if h.ord != h.s.info.Count {
-					return false, h.s.r.corrupt(h.s.off, "section has %d records, its head says %d", h.ord, h.s.info.Count)
+					return false, h.s.r.corrupt(h.s.off, "%d records, the head says %d", h.ord, h.s.info.Count)
 				}
 				return false, nil
 			}

@@ -49,10 +49,10 @@ var drawFilter = rapid.Custom(func(t *rapid.T) part.Filter {
 	}).Draw(t, "filter")
 })
 
-func drawRecords(t *rapid.T, min int, seq uint64) []part.Record {
+func drawRecords(t *rapid.T, least int, seq uint64) []part.Record {
 	// mostly small, now and then more than a page of columns
 	n := rapid.SampledFrom([]int{1, 2, 20, 300, 300, 4096, 5000}).Draw(t, "n")
-	n = max(n, min)
+	n = max(n, least)
 	keys := rapid.SliceOfN(drawKey, 1, 60).Draw(t, "keys")
 	if rapid.Bool().Draw(t, "many keys") {
 		for i := range n {

@@ -9,7 +9,7 @@ import (
 //
 //	0       8     12     13     16                 16 + 8*ceil(n*width/64)
 //	+-------+-----+------+------+------------------+
-//	| base  | n   | width| zero | words            |   number i: bits i*width to (i+1)*width of the words, lowest first
+//	| base  | n   | width| zero | words            |   number i: bits i*width to (i+1)*width, lowest first
 //	+-------+-----+------+------+------------------+
 const packedHead = 16
 
@@ -95,8 +95,8 @@ func (p *packed) at(i uint32) uint64 {
 	return p.base + v&p.mask
 }
 
-// unpack reads the numbers from i on, as many as fit, into dst and returns those. They are known to fit 32 bits, or their
-// lowest 32 will do. It takes a fraction of what at does for each.
+// unpack reads the numbers from i on, as many as fit, into dst and returns those. They are known to fit 32 bits, or
+// their lowest 32 will do. It takes a fraction of what at does for each.
 func (p *packed) unpack(i uint32, dst []uint32) []uint32 {
 	dst = dst[:min(uint32(len(dst)), p.n-i)]
 	if p.width == 0 {

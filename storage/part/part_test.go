@@ -49,11 +49,11 @@ func (w whole) Literal() bool         { return false }
 func (w whole) WholePrefix() bool     { return true }
 
 // build writes logs into a part and returns its path.
-func build(t testing.TB, fsys vfs.FS, o part.Options, logs map[uint64][]part.Record) (string, part.Info) {
-	t.Helper()
-	check(t, vfs.MakeDir(fsys, "/d"))
+func build(tb testing.TB, fsys vfs.FS, o part.Options, logs map[uint64][]part.Record) (string, part.Info) {
+	tb.Helper()
+	check(tb, vfs.MakeDir(fsys, "/d"))
 	b, err := part.Create(fsys, "/d", o)
-	check(t, err)
+	check(tb, err)
 	ids := make([]uint64, 0, len(logs))
 	for log := range logs {
 		ids = append(ids, log)
@@ -61,39 +61,39 @@ func build(t testing.TB, fsys vfs.FS, o part.Options, logs map[uint64][]part.Rec
 	slices.Sort(ids)
 	slices.Reverse(ids) // the order of sections is the writer's
 	for _, log := range ids {
-		check(t, b.BeginLog(log, nil))
+		check(tb, b.BeginLog(log, nil))
 		for i := range logs[log] {
-			check(t, b.Add(&logs[log][i]))
+			check(tb, b.Add(&logs[log][i]))
 		}
 	}
 	info, err := b.Finish()
-	check(t, err)
+	check(tb, err)
 	name := part.Name(1, info.ID)
-	check(t, b.Commit(name))
+	check(tb, b.Commit(name))
 	return "/d/" + name, info
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
+func check(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func open(t testing.TB, fsys vfs.FS, path string, o part.ReadOptions) *part.Reader {
-	t.Helper()
+func open(tb testing.TB, fsys vfs.FS, path string, o part.ReadOptions) *part.Reader {
+	tb.Helper()
 	r, err := part.Open(fsys, path, o)
-	check(t, err)
-	t.Cleanup(func() { check(t, r.Close()) })
+	check(tb, err)
+	tb.Cleanup(func() { check(tb, r.Close()) })
 	return r
 }
 
-func section(t testing.TB, r *part.Reader, log uint64) *part.Section {
-	t.Helper()
+func section(tb testing.TB, r *part.Reader, log uint64) *part.Section {
+	tb.Helper()
 	s, err := r.Section(log)
-	check(t, err)
+	check(tb, err)
 	if s == nil {
-		t.Fatalf("no section of log %d", log)
+		tb.Fatalf("no section of log %d", log)
 	}
 	return s
 }
@@ -126,8 +126,8 @@ func same(a, b *part.Record) bool {
 		bytes.Equal(a.Data, b.Data)
 }
 
-func keys(t testing.TB, c part.Cipher, current string, previous ...string) *part.Keys {
-	t.Helper()
+func keys(tb testing.TB, c part.Cipher, current string, previous ...string) *part.Keys {
+	tb.Helper()
 	if c == part.Plain {
 		return nil
 	}
@@ -136,7 +136,7 @@ func keys(t testing.TB, c part.Cipher, current string, previous ...string) *part
 		prev = append(prev, []byte(p))
 	}
 	k, err := part.NewKeys(c, []byte(current), prev...)
-	check(t, err)
+	check(tb, err)
 	return k
 }
 
@@ -362,31 +362,38 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-func content(t testing.TB, fsys vfs.FS, path string) []byte {
-	t.Helper()
+func content(tb testing.TB, fsys vfs.FS, path string) []byte {
+	tb.Helper()
 	f, err := fsys.OpenRead(path)
-	check(t, err)
+	check(tb, err)
 	n, err := f.Size()
-	check(t, err)
+	check(tb, err)
 	b := make([]byte, n)
 	_, err = f.ReadAt(b, 0)
-	check(t, err)
-	check(t, f.Close())
+	check(tb, err)
+	check(tb, f.Close())
 	return b
 }
 
-func put(t testing.TB, fsys vfs.FS, path string, b []byte) {
-	t.Helper()
+func put(tb testing.TB, fsys vfs.FS, path string, b []byte) {
+	tb.Helper()
 	f, err := fsys.Create(path)
-	check(t, err)
+	check(tb, err)
 	_, err = f.WriteAt(b, 0)
-	check(t, err)
-	check(t, f.Close())
+	check(tb, err)
+	check(tb, f.Close())
 }
 
-// A part whose blocks were taken from another part with the same key does not decrypt.
-func TestBlocksCannotMoveBetweenParts(t *testing.T) {
-	mem, k := vfs.NewMem(), keys(t, part.AES256GCM, "secret")
+// A block from another part, or from another place in the same part, is not taken for the one that was there.
+func TestBlocksCannotMove(t *testing.T) {
+	for _, c := range []part.Cipher{part.Plain, part.AES256GCM} {
+		moveBlocks(t, keys(t, c, "secret"))
+	}
+}
+
+func moveBlocks(t *testing.T, k *part.Keys) {
+	t.Helper()
+	mem := vfs.NewMem()
 	a, _ := build(t, mem, part.Options{Keys: k}, map[uint64][]part.Record{1: records(20, 3, 1)})
 	b, _ := build(t, mem, part.Options{Keys: k}, map[uint64][]part.Record{1: records(20, 3, 1)})
 	x, y := content(t, mem, a), content(t, mem, b)
@@ -397,5 +404,23 @@ func TestBlocksCannotMoveBetweenParts(t *testing.T) {
 	var ce *part.CorruptError
 	if _, _, err := section(t, r, 1).Get(101, nil); !errors.As(err, &ce) || ce.Offset != 128 {
 		t.Fatalf("a block of another part: %v", err)
+	}
+	if k != nil {
+		return // encrypted blocks differ by their number too
+	}
+	// two logs with the same records have blocks with the same bytes
+	two, _ := build(t, mem, part.Options{}, map[uint64][]part.Record{1: records(20, 3, 1), 2: records(20, 3, 1)})
+	x = content(t, mem, two)
+	n = 32 + int(binary.LittleEndian.Uint32(x[128+4:]))
+	body := bytes.Index(x[128+n:], x[128+32:128+n])
+	if body < 0 {
+		t.Fatal("no second block with the same bytes")
+	}
+	other := 128 + n + body - 32
+	copy(x[128:128+n], x[other:other+n])
+	put(t, mem, "/d/moved", x)
+	r = open(t, mem, "/d/moved", part.ReadOptions{})
+	if _, _, err := section(t, r, 2).Get(101, nil); !errors.As(err, &ce) || ce.Offset != 128 {
+		t.Fatalf("a block of another place: %v", err)
 	}
 }

@@ -95,7 +95,7 @@ func (r *Reader) checkDirectory() error {
 	for i := range d.n {
 		e := d.at(i)
 		if i > 0 && e.log <= last || e.count == 0 {
-			return r.corrupt(r.foot.dir.off, "directory entry %d (log %d, %d records) is out of order or empty", i, e.log, e.count)
+			return r.corrupt(r.foot.dir.off, "directory entry %d (log %d) is out of order or empty", i, e.log)
 		}
 		last = e.log
 		records += uint64(e.count)
@@ -192,18 +192,18 @@ func (r *Reader) scanBlock(ref blockRef, kind uint8, log uint64) ([]byte, error)
 func (r *Reader) readBlock(ref blockRef, kind uint8, log uint64) ([]byte, error) {
 	end := int64(r.foot.size) - footerSize
 	if ref.off < headerSize || ref.len < blockHeader || ref.off > end || int64(ref.len) > end-ref.off {
-		return nil, r.corrupt(ref.off, "a table says that a block of %d bytes is here, which is not in the file", ref.len)
+		return nil, r.corrupt(ref.off, "a table has a block of %d bytes here, which is not in the file", ref.len)
 	}
 	b := make([]byte, ref.len)
 	if err := r.readAt(b, ref.off); err != nil {
 		return nil, err
 	}
-	h, err := decodeBlock(b)
+	h, err := decodeBlock(b, blockSeed(&r.head.id, ref.off))
 	if err != nil {
 		return nil, r.corrupt(ref.off, "%w", err)
 	}
 	if h.kind != kind || h.log != log || blockHeader+int64(h.len) != int64(ref.len) {
-		return nil, r.corrupt(ref.off, "block of kind %d, log %d, %d bytes is not the one meant (kind %d, log %d, %d bytes)",
+		return nil, r.corrupt(ref.off, "block of kind %d, log %d, %d bytes where kind %d, log %d, %d bytes is to be",
 			h.kind, h.log, h.len, kind, log, ref.len-blockHeader)
 	}
 	raw, err := r.decode(&h, b)
@@ -240,7 +240,7 @@ func (r *Reader) directory() (d directory, err error) {
 		return d, err
 	}
 	if len(b) < 4 || uint64(len(b)-4) != uint64(le.Uint32(b))*dirEntrySize || le.Uint32(b) != r.foot.sections {
-		return d, r.corrupt(r.foot.dir.off, "directory of %d bytes does not have the footer's %d sections", len(b), r.foot.sections)
+		return d, r.corrupt(r.foot.dir.off, "directory of %d bytes, not of %d sections", len(b), r.foot.sections)
 	}
 	return directory{b: b[4:], n: int(r.foot.sections)}, nil
 }

@@ -64,7 +64,8 @@ func (s *Section) parse(b []byte) error {
 	pages := uint32((uint64(s.info.Count) + recordsPerPage - 1) / recordsPerPage)
 	i := &s.info
 	ok := int64(len(b)) == want && i.Count > 0 && i.Count <= MaxRecords && i.Keys > 0 && i.Keys <= i.Count &&
-		s.nData > 0 && s.nData <= i.Count && s.nKeys > 0 && s.nKeys <= i.Keys && s.nCols == pages && s.nPosts == pages &&
+		s.nData > 0 && s.nData <= i.Count && s.nKeys > 0 && s.nKeys <= i.Keys &&
+		s.nCols == pages && s.nPosts == pages &&
 		i.LastSeq >= i.FirstSeq && i.LastSeq-i.FirstSeq >= uint64(i.Count-1)
 	if !ok {
 		return errTables

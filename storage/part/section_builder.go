@@ -217,7 +217,8 @@ func (s *sectionBuild) postings(first []uint32) error {
 	return nil
 }
 
-// The raw bytes of a key page. Every 16th key stands in full, and its offset, counted from the first entry, in restarts.
+// The raw bytes of a key page. Every 16th key stands in full, and its offset, counted from the first entry, in
+// restarts.
 //
 //	0       4       8                8+len                    8+len+4*ceil(n/16)
 //	+-------+-------+----------------+------------------------+----------------------------------+
@@ -284,7 +285,8 @@ func commonPrefix(a, b string) int {
 	return n
 }
 
-// bloom writes the filter over the keys, in pages: one page answers for one key. A section with one key page needs none.
+// bloom writes the filter over the keys, in pages: one page answers for one key. A section with one key page needs
+// none.
 func (s *sectionBuild) bloom() error {
 	if len(s.keys) <= keyEntrySize {
 		return nil

@@ -51,7 +51,7 @@ func (r *Reader) verifyBlocks() error {
 		if err := r.readAt(head[:], off); err != nil {
 			return err
 		}
-		h, err := decodeBlock(head[:])
+		h, err := decodeBlock(head[:], blockSeed(&r.head.id, off))
 		if err != nil {
 			return r.corrupt(off, "%w", err)
 		}
