@@ -41,6 +41,7 @@ type catalogRecord struct {
 	Created  time.Time              `json:"created,omitzero"`
 	Config   *server.StreamConfig   `json:"config,omitempty"`
 	Settings *server.ConsumerConfig `json:"consumer_config,omitempty"`
+	Batch    []json.RawMessage      `json:"batch,omitempty"` // entries that come into being together; no other field
 
 	memory bool // the asset lives in memory: the record is not written
 }
@@ -101,6 +102,14 @@ func (c *catalog) apply(entry []byte) error {
 	if r.Version > catalogVersion {
 		return fmt.Errorf("entry has version %d, this build reads up to %d", r.Version, catalogVersion)
 	}
+	if len(r.Batch) > 0 {
+		for _, one := range r.Batch {
+			if err := c.apply(one); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	c.set(&r, append([]byte(nil), entry...))
 	return nil
 }
@@ -147,6 +156,33 @@ func (c *catalog) put(r catalogRecord, done storage.Done) error {
 		return fmt.Errorf("catalog: %w", err)
 	}
 	c.set(&r, encoded)
+	c.checkpointIfDue()
+	return nil
+}
+
+// putAll is put for several records, of which a crash leaves all or none.
+func (c *catalog) putAll(records []catalogRecord, done storage.Done) error {
+	batch := catalogRecord{Version: catalogVersion}
+	for i := range records {
+		records[i].Version = catalogVersion
+		encoded, err := json.Marshal(&records[i])
+		if err != nil {
+			return fmt.Errorf("catalog: %w", err)
+		}
+		batch.Batch = append(batch.Batch, encoded)
+	}
+	entry, err := json.Marshal(&batch)
+	if err != nil {
+		return fmt.Errorf("catalog: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.log.Append(entry, done); err != nil {
+		return fmt.Errorf("catalog: %w", err)
+	}
+	for i := range records {
+		c.set(&records[i], batch.Batch[i])
+	}
 	c.checkpointIfDue()
 	return nil
 }

@@ -132,6 +132,7 @@ func (s *Service) reopenFiles(cause error) {
 		a.change.Lock() // no asset is made or changed while they all go
 		a.takeOffline(cause)
 		a.change.Unlock()
+		a.transfers.interrupt(cause)
 	}
 	if err := s.closeFiles(); err != nil {
 		s.log.Warn("closing the failed data directory", slog.Any("error", err))

@@ -39,8 +39,11 @@ type Options struct {
 	ReadWorkers  int           // for each account; default the number of cores, at least 2
 	ReopenDelay  time.Duration // first pause before a failed data directory is opened again; default 100 ms
 	MaxPending   int64         // bytes a batched direct get may answer with; default 64 MiB
+	MaxPayload   int64         // bytes of a message, header included, that a restore accepts; default 64 MiB
 	Logger       *slog.Logger  // default: none
 	SyncInterval time.Duration // shown in jsz
+
+	patience patience // with clients of snapshots and restores
 }
 
 // Placement decides where the records of a stream live.
@@ -81,6 +84,12 @@ func (o *Options) setDefaults() {
 	}
 	if o.MaxPending <= 0 {
 		o.MaxPending = 64 << 20
+	}
+	if o.MaxPayload <= 0 {
+		o.MaxPayload = 64 << 20
+	}
+	if o.patience == (patience{}) {
+		o.patience = defaultPatience
 	}
 	if o.Limits.DefaultMaxConsumers == 0 {
 		o.Limits.DefaultMaxConsumers = defaultMaxConsumers

@@ -1,6 +1,9 @@
 package archive
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Magic is how an archive starts.
 const Magic = "NATSARC1"
@@ -14,13 +17,19 @@ const (
 // MaxName is the longest name of an entry, in bytes.
 const MaxName = 1 << 20
 
-// Errors of a Reader. All are final.
+// Errors of a Reader, besides *[FormatError]. All are final.
 var (
-	ErrNotArchive = errors.New("not an archive: it does not start with " + Magic)
-	ErrDamaged    = errors.New("archive is damaged")
-	ErrTruncated  = errors.New("archive was truncated: its end is missing")
-	ErrTooLarge   = errors.New("entry is larger than permitted")
+	ErrDamaged   = errors.New("archive is damaged")
+	ErrTruncated = errors.New("archive was truncated: its end is missing")
+	ErrTooLarge  = errors.New("entry is larger than permitted")
 )
+
+// FormatError says that what was read is no archive.
+type FormatError struct{ Start []byte } // how it starts instead
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("not an archive: it starts with %q, not with %q", e.Start, Magic)
+}
 
 // errEnded refuses an entry after End.
 var errEnded = errors.New("archive has ended")

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -71,7 +72,7 @@ func (r *Reader) begin() error {
 	switch {
 	case err == nil && string(start) == Magic:
 	case err == nil || errors.Is(err, io.EOF) && len(start) > 0:
-		return fmt.Errorf("%w (but with %q)", ErrNotArchive, start)
+		return &FormatError{Start: bytes.Clone(start)}
 	default:
 		return truncated(err)
 	}

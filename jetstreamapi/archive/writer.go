@@ -13,7 +13,9 @@ type Writer struct {
 }
 
 // NewWriter returns a Writer; nothing is written before the first entry.
-func NewWriter(w io.Writer) *Writer { return &Writer{w: w, buf: append(make([]byte, 0, 256), Magic...)} }
+func NewWriter(w io.Writer) *Writer {
+	return &Writer{w: w, buf: append(make([]byte, 0, 256), Magic...)}
+}
 
 // Add writes an entry. Errors are those of the underlying writer.
 func (w *Writer) Add(name []byte, time int64, seq uint64, header, data []byte) error {

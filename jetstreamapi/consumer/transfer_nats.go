@@ -68,7 +68,7 @@ func FromNATS(cfg *server.ConsumerConfig, in *server.ConsumerState, now int64) S
 		s.Delivered.Stream = max(s.Delivered.Stream, cfg.OptStartSeq-1)
 		s.AckFloor.Stream = s.Delivered.Stream
 	}
-	if cfg.AckPolicy == server.AckNone {
+	if cfg.AckPolicy == server.AckNone && in.AckFloor.Consumer <= in.Delivered.Consumer {
 		s.AckFloor = s.Delivered
 		return s
 	}

@@ -1,0 +1,214 @@
+package jetstreamapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nuid"
+
+	"github.com/noetl/ehdb-gateway/internal/bus"
+)
+
+// Bounds of what a client may ask of a snapshot's transport, and what it gets if it does not ask; in bytes.
+const (
+	defaultChunk  = 128 << 10
+	defaultWindow = 8 << 20
+	leastChunk    = 1 << 10
+	mostChunk     = 1 << 20
+	mostWindow    = 32 << 20
+)
+
+var (
+	errNoInterest = errors.New("no interest")
+	errNoFlow     = errors.New("no flow response")
+)
+
+// chunkSender sends what is written to it in chunks, each of which the receiver acknowledges. No more than a window is
+// on its way at a time. It is the bus.Sink of the acks.
+type chunkSender struct {
+	ctx     context.Context //nolint:containedctx // io.Writer has no place for it
+	acc     *account
+	to      string // the receiver's subject
+	acks    string // subject of the acks, without size and number
+	out     *publisher
+	in      bus.Session
+	unwatch func()
+
+	slots  chan struct{} // one for each chunk that may be sent
+	change chan struct{} // interest in to may have changed
+	chunk  []byte        // what was written and not sent yet; its capacity is the size of a chunk
+	sent   int           // chunks that want an ack
+}
+
+func newChunkSender(
+	ctx context.Context, a *account, stream string, req *server.JSApiStreamSnapshotRequest,
+) (*chunkSender, error) {
+	chunk, slots := chunking(req)
+	s := &chunkSender{
+		ctx: ctx, acc: a, to: req.DeliverSubject, acks: "$JS.SNAPSHOT.ACK." + stream + "." + nuid.Next(),
+		slots: make(chan struct{}, slots), change: make(chan struct{}, 1), chunk: make([]byte, 0, chunk),
+	}
+	for range slots {
+		s.slots <- struct{}{}
+	}
+	var err error
+	if s.out, err = newPublisher(a.svc.opts.Bus, a.name); err != nil {
+		return nil, err
+	}
+	if s.in, err = a.svc.opts.Bus.Open(bus.KindService, bus.Identity{Account: a.name}, s); err == nil {
+		_, err = s.in.Subscribe("ack", s.acks+".>", "")
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	s.unwatch = a.svc.opts.Bus.WatchInterest(a.name, s.to, func(bool) {
+		select {
+		case s.change <- struct{}{}:
+		default:
+		}
+	})
+	return s, nil
+}
+
+// chunking returns the size of a chunk and how many may be unacknowledged.
+func chunking(req *server.JSApiStreamSnapshotRequest) (chunk, slots int) {
+	chunk, window := req.ChunkSize, req.WindowSize
+	if chunk == 0 {
+		chunk = defaultChunk
+	}
+	if window == 0 {
+		window = defaultWindow
+	}
+	chunk = min(max(chunk, leastChunk), mostChunk)
+	window = max(min(max(window, leastChunk), mostWindow), chunk)
+	return chunk, window / chunk
+}
+
+func (s *chunkSender) close() {
+	if s.unwatch != nil {
+		s.unwatch()
+	}
+	if s.in != nil {
+		s.in.Close()
+	}
+	s.out.close()
+}
+
+// Deliver implements bus.Sink: each ack makes room for a chunk.
+func (s *chunkSender) Deliver(batch []bus.Delivery) <-chan struct{} {
+	for range batch {
+		select {
+		case s.slots <- struct{}{}:
+		default: // more acks than chunks
+		}
+	}
+	return nil
+}
+
+func (s *chunkSender) hasInterest() bool { return s.acc.svc.opts.Bus.HasInterest(s.acc.name, s.to) }
+
+// awaitInterest gives the receiver a moment to subscribe.
+func (s *chunkSender) awaitInterest() error {
+	limit := time.NewTimer(s.acc.svc.opts.patience.interest)
+	defer limit.Stop()
+	for !s.hasInterest() {
+		select {
+		case <-s.change:
+		case <-limit.C:
+			return errNoInterest
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		}
+	}
+	return nil
+}
+
+// awaitSlot waits until a chunk may be sent.
+func (s *chunkSender) awaitSlot() error {
+	limit := time.NewTimer(s.acc.svc.opts.patience.ack)
+	defer limit.Stop()
+	for {
+		select {
+		case <-s.change:
+			if !s.hasInterest() {
+				return errNoInterest
+			}
+		default:
+		}
+		select {
+		case <-s.slots:
+			return nil
+		case <-s.change:
+			if !s.hasInterest() {
+				return errNoInterest
+			}
+		case <-limit.C:
+			return errNoFlow
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		}
+	}
+}
+
+// Write implements io.Writer. It blocks while the receiver has a window of chunks to acknowledge.
+func (s *chunkSender) Write(p []byte) (n int, err error) {
+	for len(p) > 0 {
+		fits := min(len(p), cap(s.chunk)-len(s.chunk))
+		s.chunk = append(s.chunk, p[:fits]...)
+		n, p = n+fits, p[fits:]
+		if len(s.chunk) < cap(s.chunk) {
+			return n, nil
+		}
+		if err := s.awaitSlot(); err != nil {
+			return n, err
+		}
+		s.sent++
+		s.publish(fmt.Sprintf("%s.%d.%d", s.acks, len(s.chunk), s.sent), nil)
+	}
+	return n, nil
+}
+
+// publish sends the chunk.
+func (s *chunkSender) publish(reply string, header []byte) {
+	s.out.publish(&bus.Msg{Subject: []byte(s.to), Reply: []byte(reply), Header: header, Data: s.chunk})
+	s.out.flush() // the window is what slows this down
+	s.chunk = s.chunk[:0]
+}
+
+// end sends what is left, which wants no ack, and the message that ends the backup: its status says whether all of it
+// was sent. A backup of less than a chunk ends without a status, as nats-server's does. It returns what kept the backup
+// from being sent, if anything did.
+func (s *chunkSender) end(failed error) error {
+	if failed == nil {
+		failed = s.awaitSlot()
+	}
+	var header []byte
+	switch {
+	case failed != nil:
+		header = []byte("NATS/1.0 " + statusOf(failed) + "\r\n\r\n")
+	case s.sent > 0:
+		header = []byte("NATS/1.0 204\r\n\r\n")
+	}
+	if failed == nil && len(s.chunk) > 0 {
+		s.publish("", nil)
+	}
+	s.chunk = s.chunk[:0]
+	s.publish("", header)
+	return failed
+}
+
+// statusOf is the status that tells of a failure.
+func statusOf(err error) string {
+	switch {
+	case errors.Is(err, errNoInterest):
+		return "408 No Interest"
+	case errors.Is(err, errNoFlow):
+		return "408 No Flow Response"
+	}
+	return "500 " + strings.NewReplacer("\r", " ", "\n", " ").Replace(err.Error())
+}
