@@ -46,6 +46,7 @@ type client struct {
 
 	reader
 	vector [][]byte // the writer's
+	inline inline
 
 	mu sync.Mutex
 	// The following are guarded by mu.
@@ -73,6 +74,7 @@ func newClient(s *Server, conn net.Conn) *client {
 		c.host, c.port = host, uint16(p)
 	}
 	c.out.init(&s.pool, set.MaxPending)
+	c.inline.init(conn)
 	c.initReader(set)
 	c.touch(c.start)
 	return c

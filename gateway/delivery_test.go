@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/noetl/ehdb-gateway/internal/bus"
 )
 
 // stamp makes a payload that names its sender and number and carries a checksum.
@@ -93,6 +95,46 @@ func TestEverythingArrivesInOrder(t *testing.T) {
 			t.Fatal("not everything has arrived")
 		}
 	}
+}
+
+// A client that does not read while services send it single messages gets all of them, those of each service in order, when
+// it does: what its socket does not take at once, and what comes after that, goes the writer's way.
+func TestAnswersToFullSocket(t *testing.T) {
+	const services, each, size = 3, 2500, 1000
+	s := start(t, nil)
+	slow := dialRaw(t, s)
+	slow.send(t, "CONNECT {\"verbose\":false}\r\nSUB data 1\r\nPING\r\n")
+	slow.expect(t, "PONG")
+	var wg sync.WaitGroup
+	for id := range services {
+		session, err := s.options.Bus.Open(bus.KindService, bus.Identity{Account: "$G"}, nil)
+		check(t, err)
+		t.Cleanup(session.Close)
+		wg.Go(func() {
+			for i := range each {
+				session.Publish(&bus.Msg{Subject: []byte("data"), Data: fmt.Appendf(nil, "%d %0*d", id, size, i)})
+				session.Flush()
+			}
+		})
+	}
+	wg.Wait()
+	var next [services]int
+	for got := 0; got < services*each; {
+		line := slow.line(t)
+		if line == "PING" || strings.HasPrefix(line, "MSG data 1 ") {
+			continue
+		}
+		var id, i int
+		if _, err := fmt.Sscanf(line, "%d %d", &id, &i); err != nil || len(line) != size+2 {
+			t.Fatalf("got %q: %v", line, err)
+		}
+		if i != next[id] {
+			t.Fatalf("got message %d of service %d, want %d", i, id, next[id])
+		}
+		next[id]++
+		got++
+	}
+	eventually(t, "nothing waits", func() bool { return s.Connections()[0].PendingBytes == 0 })
 }
 
 func TestLargestMessage(t *testing.T) {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,8 @@ const (
 	outMaxBuffer = 64 << 10
 	// outInPiece is the largest payload that is kept in one buffer; a larger one fills buffers to the brim.
 	outInPiece = 4 << 10
+	// inlineMax is the most that a publisher writes to a receiver's socket by itself. More is worth the writer's wake-up.
+	inlineMax = 4 << 10
 )
 
 // outbound is what waits to be sent to a client. Its bound is max bytes: whoever is beyond it is closed.
@@ -25,6 +28,7 @@ type outbound struct {
 	start   int      // size of the first buffer of the next chain
 	pending int64    // bytes in chain and on their way to the socket
 	max     int64    // bound of pending
+	sending bool     // somebody writes to the socket, what he took is not in chain: the writer, or whoever has claimed it
 
 	reason CloseReason // why the connection ends; empty while it lives
 	stall  chan struct{}
@@ -143,28 +147,68 @@ func (o *outbound) release() {
 func (o *outbound) take(spare [][]byte) (chain [][]byte, reason CloseReason) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for len(o.chain) == 0 && o.reason == "" {
+	o.sending = false
+	for o.sending || len(o.chain) == 0 && o.reason == "" {
 		o.wake.Wait()
 	}
+	o.sending = true
 	chain = o.chain
 	o.chain = spare[:0]
+	o.adapt(chain)
+	return chain, o.reason
+}
+
+// adapt lets the size of the next chain's first buffer follow what there was to send.
+func (o *outbound) adapt(chain [][]byte) {
 	switch {
 	case len(chain) > 1:
 		o.start = min(2*o.start, outMaxBuffer) //nolint:mnd // doubles
 	case len(chain) == 1 && len(chain[0]) < o.start/4: //nolint:mnd // a quarter, so that it does not swing
 		o.start = max(o.start/2, outMinBuffer) //nolint:mnd // halves
 	}
-	return chain, o.reason
+}
+
+// claim lets the caller write the one buffer that waits in the writer's place: false if there is more, or the writer is at
+// work. unclaim must follow. o.mu is held.
+func (o *outbound) claim() (b []byte, ok bool) {
+	if o.sending || o.reason != "" || len(o.chain) != 1 || len(o.chain[0]) > inlineMax {
+		return nil, false
+	}
+	o.sending = true
+	o.adapt(o.chain)
+	b, o.chain[0] = o.chain[0], nil
+	o.chain = o.chain[:0]
+	return b, true
+}
+
+// unclaim gives the socket back after n bytes of b were sent. The writer gets the rest, before what came meanwhile.
+func (o *outbound) unclaim(b []byte, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sending = false
+	o.sentLocked(int64(n))
+	if n < len(b) {
+		rest := o.pool.Get(len(b) - n)[:0]
+		o.chain = slices.Insert(o.chain, 0, append(rest, b[n:]...))
+	}
+	o.pool.Put(b)
+	if len(o.chain) > 0 || o.reason != "" {
+		o.wake.Signal()
+	}
 }
 
 // sent says that n bytes of what take returned are gone.
 func (o *outbound) sent(n int64) {
 	o.mu.Lock()
+	o.sentLocked(n)
+	o.mu.Unlock()
+}
+
+func (o *outbound) sentLocked(n int64) {
 	o.pending -= n
 	if o.stall != nil && !o.crowded() {
 		o.release()
 	}
-	o.mu.Unlock()
 }
 
 // recycle gives the buffers of chain back and empties it.

@@ -6,10 +6,20 @@ import (
 	"github.com/noetl/ehdb-gateway/internal/bus"
 )
 
-var _ bus.Sink = (*client)(nil)
+var _ bus.PromptSink = (*client)(nil)
 
 // Deliver implements bus.Sink: it queues the messages for the client and wakes the writer once.
 func (c *client) Deliver(batch []bus.Delivery) (stall <-chan struct{}) {
+	return c.deliver(batch, false)
+}
+
+// DeliverNow implements bus.PromptSink: a single message, when nothing else is being sent, is written to the socket as far
+// as that is possible without waiting. More than one is a stream of them, which the writer sends in larger pieces.
+func (c *client) DeliverNow(batch []bus.Delivery) (stall <-chan struct{}) {
+	return c.deliver(batch, len(batch) == 1)
+}
+
+func (c *client) deliver(batch []bus.Delivery, prompt bool) (stall <-chan struct{}) {
 	if c.traced {
 		c.traceDelivery(batch)
 	}
@@ -39,10 +49,17 @@ func (c *client) Deliver(batch []bus.Delivery) (stall <-chan struct{}) {
 	if !slow && !c.noStall && o.crowded() {
 		stall = o.stallGate()
 	}
-	if idle {
+	var now []byte
+	if prompt && idle && !slow {
+		now = c.claim()
+	}
+	if idle && now == nil {
 		o.wake.Signal()
 	}
 	o.mu.Unlock()
+	if now != nil {
+		o.unclaim(now, c.inline.write(now))
+	}
 	c.touch(time.Now())
 	c.server.outMsgs.Add(msgs)
 	c.server.outBytes.Add(bytes)

@@ -46,6 +46,15 @@ type Sink interface {
 	Deliver(batch []Delivery) (stall <-chan struct{})
 }
 
+// PromptSink is a Sink that can also pass a batch on at once, where that takes no waiting. It costs the publisher more
+// time than Deliver, and all together less. The bus asks for it for what services publish, answers above all, when a
+// Flush has few receivers.
+type PromptSink interface {
+	Sink
+	// DeliverNow is Deliver.
+	DeliverNow(batch []Delivery) (stall <-chan struct{})
+}
+
 // Kind says what a party is.
 type Kind uint8
 

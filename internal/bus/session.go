@@ -32,6 +32,7 @@ const (
 	maxBatches   = 4096    // receivers remembered
 	maxScratch   = 1 << 14 // room kept for matching
 	sweepFlushes = 4096    // flushes between sweeps of the cache
+	maxPrompt    = 64      // receivers that are sent to at once; a system call each takes the publisher some microseconds
 )
 
 // Publish queues m for every matching subscription (see Session).
@@ -148,9 +149,10 @@ func (s *session) Flush() <-chan struct{} {
 
 // deliver hands over all that is queued, and keeps the first stall.
 func (s *session) deliver() {
+	prompt := s.kind == KindService && len(s.dirty) <= maxPrompt
 	for i, b := range s.dirty {
 		s.dirty[i] = nil
-		if stall := b.deliver(); stall != nil && s.stall == nil {
+		if stall := b.deliver(prompt); stall != nil && s.stall == nil {
 			s.stall = stall
 		}
 		s.router.release(b.buf)
@@ -220,10 +222,15 @@ type batch struct {
 }
 
 // deliver hands the batch to the sink, unless it is gone.
-func (b *batch) deliver() <-chan struct{} {
+func (b *batch) deliver(prompt bool) <-chan struct{} {
 	out := b.to.out.Load()
 	if out == nil {
 		return nil
+	}
+	if prompt {
+		if now, ok := (*out).(PromptSink); ok {
+			return now.DeliverNow(b.buf.items)
+		}
 	}
 	return (*out).Deliver(b.buf.items)
 }
