@@ -85,7 +85,7 @@ func writeJSON(path string, results []result) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(b, '\n'), 0o600)
+	return os.WriteFile(path, append(b, '\n'), 0o644)
 }
 
 // writeSVG draws each case's ratios as bars against a line at 1.
@@ -104,7 +104,7 @@ func writeSVG(path string, results []result) error {
 	}
 	fmt.Fprintf(&b, `<line x1="%d" y1="30" x2="%d" y2="%d" stroke="#888" stroke-dasharray="3 3"/></svg>`,
 		left+int(unit), left+int(unit), height-20)
-	return os.WriteFile(path, []byte(b.String()), 0o600)
+	return os.WriteFile(path, []byte(b.String()), 0o644)
 }
 
 func bar(b *strings.Builder, x, y int, length float64, colour, label string) {
