@@ -20,8 +20,14 @@ const (
 	HeaderTTL                    = "Nats-TTL"
 	HeaderMarkerReason           = "Nats-Marker-Reason"
 	HeaderIncr                   = "Nats-Incr"
+	HeaderCounterSources         = "Nats-Counter-Sources"
 	HeaderBatchID                = "Nats-Batch-Id"
 	HeaderSchedule               = "Nats-Schedule"
+	HeaderScheduleTimeZone       = "Nats-Schedule-Time-Zone"
+	HeaderScheduleTTL            = "Nats-Schedule-TTL"
+	HeaderScheduleRollup         = "Nats-Schedule-Rollup"
+	HeaderScheduleTarget         = "Nats-Schedule-Target"
+	HeaderScheduleSource         = "Nats-Schedule-Source"
 	HeaderScheduler              = "Nats-Scheduler"
 	HeaderScheduleNext           = "Nats-Schedule-Next"
 	HeaderStreamSource           = "Nats-Stream-Source"
@@ -62,6 +68,11 @@ type PublishHeaders struct {
 	Incr                   []byte
 	BatchID                []byte
 	Schedule               []byte
+	ScheduleTimeZone       []byte
+	ScheduleTTL            []byte
+	ScheduleRollup         []byte
+	ScheduleTarget         []byte
+	ScheduleSource         []byte
 	Scheduler              []byte
 	ScheduleNext           []byte
 	StreamSource           []byte
@@ -116,6 +127,16 @@ func (h *PublishHeaders) field(name []byte) *[]byte {
 		return &h.BatchID
 	case HeaderSchedule:
 		return &h.Schedule
+	case HeaderScheduleTimeZone:
+		return &h.ScheduleTimeZone
+	case HeaderScheduleTTL:
+		return &h.ScheduleTTL
+	case HeaderScheduleRollup:
+		return &h.ScheduleRollup
+	case HeaderScheduleTarget:
+		return &h.ScheduleTarget
+	case HeaderScheduleSource:
+		return &h.ScheduleSource
 	case HeaderScheduler:
 		return &h.Scheduler
 	case HeaderScheduleNext:
@@ -167,11 +188,40 @@ func SetHeader(block []byte, name, value string) []byte {
 	} else {
 		out = removeHeader(append(out, block...), name)
 	}
-	out = out[:len(out)-len(crlf)]
-	out = append(out, name...)
-	out = append(out, ": "...)
-	out = append(out, value...)
-	return append(out, crlf+crlf...)
+	return appendHeader(out, name, value)
+}
+
+// AddHeader returns a copy of block (which may be empty) with one more header.
+func AddHeader(block []byte, name, value string) []byte {
+	if len(block) == 0 {
+		return SetHeader(nil, name, value)
+	}
+	out := make([]byte, 0, len(block)+len(name)+len(value)+4)
+	return appendHeader(append(out, block...), name, value)
+}
+
+// appendHeader puts a header at the end of block.
+func appendHeader(block []byte, name, value string) []byte {
+	block = block[:len(block)-len(crlf)]
+	block = append(block, name...)
+	block = append(block, ": "...)
+	block = append(block, value...)
+	return append(block, crlf+crlf...)
+}
+
+// WithoutHeaders returns a copy of block without the lines whose name drop tells; empty when no header remains.
+func WithoutHeaders(block []byte, drop func(name []byte) bool) []byte {
+	out := make([]byte, 0, len(block))
+	for line := range bytes.SplitAfterSeq(block, []byte(crlf)) {
+		name, _, isHeader := bytes.Cut(line, []byte(":"))
+		if !isHeader || !drop(name) {
+			out = append(out, line...)
+		}
+	}
+	if len(out) <= len(emptyHeader) {
+		return nil
+	}
+	return out
 }
 
 // removeHeader takes every line called name out of block, in place.
@@ -236,6 +286,15 @@ func AppendPubAck(dst, prefix []byte, seq uint64) []byte {
 	dst = append(dst, prefix...)
 	dst = strconv.AppendUint(dst, seq, 10)
 	return append(dst, '}')
+}
+
+// AppendCounterAck appends the PubAck of an increment: seq, and the counter's new value.
+func AppendCounterAck(dst, prefix []byte, seq uint64, value []byte) []byte {
+	dst = append(dst, prefix...)
+	dst = strconv.AppendUint(dst, seq, 10)
+	dst = append(dst, `,"val":"`...)
+	dst = append(dst, value...)
+	return append(dst, `"}`...)
 }
 
 // AppendDuplicateAck appends the PubAck of a message that was stored before, at seq.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/big"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -27,6 +26,13 @@ type incoming struct {
 	header  []byte // as it will be stored
 	data    []byte
 	named   jsapi.PublishHeaders // zero when header is empty
+	now     int64                // Unix nanoseconds
+
+	// What admission adds.
+	changed   bool // the header or data are not as they came
+	scheduled bool // it is a schedule, which fires first at due (Unix nanoseconds)
+	due       int64
+	count     *count // of a counter, with this message; nil: it is none
 }
 
 // position is the part of a stream's state that changes with every message.
@@ -47,6 +53,12 @@ type facts interface {
 	wanted(subject []byte) bool
 	// totals returns the live messages and their bytes.
 	totals() (messages, size uint64)
+	// counter returns what the counter of subject has; nil if there is none yet.
+	counter(subject []byte) (*count, *server.ApiError)
+	// zone returns a time zone by its name.
+	zone(name []byte) (*time.Location, error)
+	// lastIsSchedule reports whether the last message of subject, which has some, is a schedule.
+	lastIsSchedule(subject []byte) bool
 	// sizeAt returns the size of a live message, or 0 if it cannot be told.
 	sizeAt(seq uint64) uint64
 }
@@ -88,7 +100,8 @@ func refuseAtHead(err *server.ApiError) verdict {
 func (v verdict) accepted() bool { return v.kind == 0 }
 
 // admit decides about a message, in nats-server's order of checks. It is a pure function of the settings, the position,
-// the facts and the message; what it accepts must still [settings.fit].
+// the facts and the message, which it completes: an increment gets its data, a schedule its rollup. What it accepts must
+// still [settings.fit].
 func (c *settings) admit(at *position, f facts, in *incoming) verdict {
 	if err := c.checkForm(in); err != nil {
 		return refuse(err)
@@ -101,10 +114,25 @@ func (c *settings) admit(at *position, f facts, in *incoming) verdict {
 		}
 		rollup = v.rollup
 	}
-	if c.cfg.Retention == server.InterestPolicy && !f.wanted(in.subject) {
+	if c.cfg.AllowMsgCounter {
+		if v := c.countUp(f, in); !v.accepted() {
+			return v
+		}
+	}
+	if in.changed {
+		if err := c.checkSize(in); err != nil {
+			return refuse(err)
+		}
+	}
+	if c.unwanted(f, in) {
 		return verdict{kind: verdictSkip, rollup: rollup}
 	}
 	return verdict{kind: verdictStore, rollup: rollup}
+}
+
+// unwanted reports whether an interest stream lets a message go because no consumer wants it.
+func (c *settings) unwanted(f facts, in *incoming) bool {
+	return c.cfg.Retention == server.InterestPolicy && !f.wanted(in.subject)
 }
 
 // checkForm checks what needs no state: sizes, seal, and that the kind of publish is served.
@@ -115,7 +143,7 @@ func (c *settings) checkForm(in *incoming) *server.ApiError {
 	if c.cfg.Sealed {
 		return server.NewJSStreamSealedError()
 	}
-	if most := int(c.cfg.MaxMsgSize); most >= 0 && len(in.header)+len(in.data) > most {
+	if c.tooLarge(in) {
 		return server.NewJSStreamMessageExceedsMaximumError()
 	}
 	if bytes.HasSuffix(in.reply, []byte(jsapi.FastBatchSuffix)) {
@@ -130,9 +158,25 @@ func (c *settings) checkForm(in *incoming) *server.ApiError {
 	return nil
 }
 
+// checkSize checks once more what admission has changed.
+func (c *settings) checkSize(in *incoming) *server.ApiError {
+	if c.tooLarge(in) {
+		return server.NewJSStreamMessageExceedsMaximumError()
+	}
+	if len(in.header) > maxHeaderBytes {
+		return server.NewJSStreamHeaderExceedsMaximumError()
+	}
+	return nil
+}
+
+func (c *settings) tooLarge(in *incoming) bool {
+	most := int(c.cfg.MaxMsgSize)
+	return most >= 0 && len(in.header)+len(in.data) > most
+}
+
 func (c *settings) admitHeaders(at *position, f facts, in *incoming) verdict {
 	h := &in.named
-	if err := checkIncrement(h); err != nil {
+	if err := c.checkIncrement(in); err != nil {
 		return refuse(err)
 	}
 	if len(h.ExpectedStream) > 0 && string(h.ExpectedStream) != c.cfg.Name {
@@ -144,8 +188,11 @@ func (c *settings) admitHeaders(at *position, f facts, in *incoming) verdict {
 	if v := checkExpectedSeq(at, f, in); !v.accepted() {
 		return v
 	}
-	if err := checkReserved(in); err != nil {
+	if err := c.checkSchedules(f, in); err != nil {
 		return refuse(err)
+	}
+	if len(h.StreamSource) > 0 {
+		return refuse(server.NewJSMessageSourceHdrNotAllowedError())
 	}
 	if len(h.MsgID) > 0 {
 		if seq := f.duplicateOf(h.MsgID); seq > 0 {
@@ -156,17 +203,6 @@ func (c *settings) admitHeaders(at *position, f facts, in *incoming) verdict {
 		return refuseAtHead(server.NewJSStreamWrongLastMsgIDError(string(at.lastMsgID)))
 	}
 	return c.checkRollup(h.Rollup)
-}
-
-// checkIncrement refuses counters, which no stream of this version has.
-func checkIncrement(h *jsapi.PublishHeaders) *server.ApiError {
-	if len(h.Incr) == 0 {
-		return nil
-	}
-	if _, ok := new(big.Int).SetString(string(h.Incr), 10); !ok {
-		return server.NewJSMessageIncrInvalidError()
-	}
-	return server.NewJSMessageIncrDisabledError()
 }
 
 func checkExpectedSeq(at *position, f facts, in *incoming) verdict {
@@ -197,26 +233,6 @@ func lastOf(f facts, subject []byte) (seq uint64, known bool) {
 		return f.lastMatching(subject)
 	}
 	return f.key(subject).Last, true
-}
-
-// checkReserved refuses the headers of schedules and of sourced messages.
-func checkReserved(in *incoming) *server.ApiError {
-	h := &in.named
-	switch {
-	case len(h.Schedule) > 0:
-		return server.NewJSMessageSchedulesDisabledError()
-	case len(h.ScheduleNext) > 0:
-		if string(h.ScheduleNext) != "purge" || bytes.Equal(h.Scheduler, in.subject) ||
-			!subjects.ValidPublish(h.Scheduler) {
-			return server.NewJSMessageSchedulesSchedulerInvalidError()
-		}
-		return server.NewJSMessageSchedulesDisabledError()
-	case len(h.Scheduler) > 0:
-		return server.NewJSMessageSchedulesSchedulerInvalidError()
-	case len(h.StreamSource) > 0:
-		return server.NewJSMessageSourceHdrNotAllowedError()
-	}
-	return nil
 }
 
 func (c *settings) checkRollup(value []byte) verdict {

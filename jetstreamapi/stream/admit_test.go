@@ -3,6 +3,7 @@ package stream
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -19,6 +20,7 @@ type table struct {
 	bytes    uint64
 	sizes    map[uint64]uint64
 	known    bool
+	counts   map[string]*count
 }
 
 func (t *table) duplicateOf(id []byte) uint64        { return t.ids[string(id)] }
@@ -26,6 +28,11 @@ func (t *table) key(subject []byte) storage.KeyState { return t.keys[string(subj
 func (t *table) wanted([]byte) bool                  { return t.interest }
 func (t *table) totals() (messages, size uint64)     { return t.messages, t.bytes }
 func (t *table) sizeAt(seq uint64) uint64            { return t.sizes[seq] }
+func (t *table) counter(subject []byte) (*count, *server.ApiError) {
+	return t.counts[string(subject)], nil
+}
+func (t *table) zone(name []byte) (*time.Location, error) { return time.LoadLocation(string(name)) }
+func (t *table) lastIsSchedule([]byte) bool               { return false }
 func (t *table) lastMatching(filter []byte) (last uint64, known bool) {
 	for key, ks := range t.keys {
 		if subjects.Match(string(filter), key) {

@@ -17,6 +17,7 @@ type answerKind uint8
 
 const (
 	answerAck       answerKind = iota + 1 // a PubAck for seq
+	answerCounter                         // likewise, with the counter's value as its data
 	answerDuplicate                       // the PubAck of a message stored before at seq
 	answerError                           // err
 	answerBusy                            // 429
@@ -29,7 +30,7 @@ type answer struct {
 	seq    uint64
 	err    *server.ApiError
 	reply  uint32 // length of the subject it goes to
-	header uint32 // lengths of what is republished
+	header uint32 // lengths of what is republished, or of the value of a counter
 	data   uint32
 	kind   answerKind
 }
@@ -98,7 +99,7 @@ func (a answer) fail(cause error) answer {
 		a.kind = answerNone
 		return a
 	}
-	if a.kind == answerAck || a.kind == answerDuplicate {
+	if a.kind == answerAck || a.kind == answerCounter || a.kind == answerDuplicate {
 		a.err = server.NewJSStreamStoreFailedError(cause)
 		a.kind = answerError
 	}

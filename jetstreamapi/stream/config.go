@@ -29,8 +29,7 @@ type Limits struct {
 // Complete fills the defaults of a configuration and checks it by nats-server's rules and texts (all that does not need
 // other streams). pedantic refuses what it would have to change. limits are the server's and account's.
 //
-// What this build does not serve (mirrors, sources, counters, schedules, atomic and fast batches, more than one
-// replica) is refused here.
+// What this build does not serve (mirrors, sources, atomic and fast batches, more than one replica) is refused here.
 func Complete(cfg *server.StreamConfig, pedantic bool, limits Limits) *server.ApiError {
 	if cfg == nil {
 		return invalid("stream configuration invalid")
@@ -402,10 +401,8 @@ func (c *completion) unserved() *server.ApiError {
 	}{
 		{c.cfg.Mirror != nil, "mirrors"},
 		{len(c.cfg.Sources) > 0, "sources"},
-		{c.cfg.AllowMsgCounter, "message counters (allow_msg_counter)"},
-		{c.cfg.AllowMsgSchedules, "message schedules (allow_msg_schedules)"},
-		{c.cfg.AllowAtomicPublish, "atomic batch publishing (allow_atomic)"},
-		{c.cfg.AllowBatchPublish, "fast batch publishing (allow_batched)"},
+		{c.cfg.AllowAtomicPublish, "atomic batches (allow_atomic)"},
+		{c.cfg.AllowBatchPublish, "fast batches (allow_batched)"},
 	} {
 		if f.used {
 			return server.NewJSStreamInvalidConfigError(errors.New(f.what + " are not served by this version"))

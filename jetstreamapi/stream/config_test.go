@@ -132,12 +132,10 @@ func TestCompleteAsNATS(t *testing.T) {
 
 func TestCompleteRefusesWhatIsNotServed(t *testing.T) {
 	for want, cfg := range map[string]server.StreamConfig{
-		"mirrors":          {Mirror: &server.StreamSource{Name: "M"}},
-		"sources":          {Sources: []*server.StreamSource{{Name: "M"}}},
-		"message counters": {AllowMsgCounter: true},
-		"schedules":        {AllowMsgSchedules: true},
-		"atomic":           {AllowAtomicPublish: true},
-		"fast batch":       {AllowBatchPublish: true},
+		"mirrors":    {Mirror: &server.StreamSource{Name: "M"}},
+		"sources":    {Sources: []*server.StreamSource{{Name: "M"}}},
+		"atomic":     {AllowAtomicPublish: true},
+		"fast batch": {AllowBatchPublish: true},
 	} {
 		cfg.Name = "S"
 		err := stream.Complete(&cfg, false, stream.Limits{})

@@ -13,6 +13,9 @@ import (
 
 // Deliver implements bus.Sink: the publish path. It takes the stream's lock once for the batch.
 func (s *Stream) Deliver(batch []bus.Delivery) <-chan struct{} {
+	if set := s.settings.Load(); set.cfg.AllowMsgCounter {
+		s.loadCounts(set, batch)
+	}
 	s.mu.Lock()
 	set := s.settings.Load()
 	now := s.stamp()
@@ -44,6 +47,7 @@ func (s *Stream) stamp() int64 {
 func (s *Stream) accept(set *settings, m *bus.Msg, now int64) {
 	in := &s.head.in
 	s.read(set, m, in)
+	in.now = now
 	if len(in.reply) > 0 && s.answers.full() {
 		s.metrics.unanswered.Add(1)
 		return
@@ -73,12 +77,8 @@ func (s *Stream) accept(set *settings, m *bus.Msg, now int64) {
 // read fills in from m: the subject mapped, the header as it is stored and parsed.
 func (s *Stream) read(set *settings, m *bus.Msg, in *incoming) {
 	in.subject, in.reply, in.header, in.data = m.Target(), m.Reply, m.Header, m.Data
-	if set.transform != nil {
-		// A subject that the mapping does not apply to stays.
-		if to, err := set.transform.Match(string(in.subject)); err == nil {
-			in.subject = []byte(to)
-		}
-	}
+	in.changed, in.scheduled, in.count = false, false, nil
+	in.subject = set.mapped(in.subject)
 	if len(in.header) > 0 {
 		in.header = jsapi.StoredHeader(nil, in.header)
 		in.named.Parse(in.header)
@@ -125,8 +125,17 @@ func (s *Stream) store(set *settings, in *incoming, rollup rollupKind, now int64
 		s.trim(set, false)
 	}
 	s.rollUp(rollup, in.subject, 1)
+	if set.cfg.AllowMsgSchedules {
+		s.noteEnd(in, seq)
+		s.followSchedules(in, seq)
+	}
 	if set.republish != nil {
 		s.sendOn(set, in, seq, before, now)
+	}
+	if in.count != nil {
+		s.counters.keep(in.subject, seq, in.count, s.log.Visible())
+		s.replyCount(set, in, seq)
+		return
 	}
 	s.reply(set, in, answer{kind: answerAck, wait: seq, seq: seq})
 }
@@ -142,6 +151,10 @@ func (s *Stream) skip(set *settings, in *incoming, rollup rollupKind, now int64)
 	s.metrics.skipped.Add(1)
 	s.remember(in, seq, now)
 	s.rollUp(rollup, in.subject, 0)
+	if set.cfg.AllowMsgSchedules {
+		in.scheduled = false // it is gone
+		s.followSchedules(in, seq)
+	}
 	s.reply(set, in, answer{kind: answerAck, wait: seq, seq: seq})
 }
 

@@ -28,6 +28,13 @@ type flusher struct {
 	body []byte
 }
 
+// use sets where answers go. Upkeep may run already.
+func (f *flusher) use(output bus.Session) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.output = output
+}
+
 // kick makes sure that answers which are due get sent.
 func (s *Stream) kick() {
 	if s.flusher.start() {
@@ -108,7 +115,7 @@ func (s *Stream) flushSome() bool {
 		if a.kind == answerRepublish {
 			m.Header, m.Data = text[a.reply:a.reply+a.header], text[a.reply+a.header:a.texts()]
 		} else {
-			m.Header, m.Data = f.render(set, a)
+			m.Header, m.Data = f.render(set, a, text[a.reply+a.header:a.texts()])
 		}
 		text = text[a.texts():]
 		if a.kind != answerNone {
@@ -124,12 +131,14 @@ func (s *Stream) flushSome() bool {
 	return true
 }
 
-// render writes an answer behind the bodies of its batch.
-func (f *flusher) render(set *settings, a *answer) (header, data []byte) {
+// render writes an answer behind the bodies of its batch. value is a counter's.
+func (f *flusher) render(set *settings, a *answer, value []byte) (header, data []byte) {
 	from := len(f.body)
 	switch a.kind {
 	case answerAck:
 		f.body = jsapi.AppendPubAck(f.body, set.ack, a.seq)
+	case answerCounter:
+		f.body = jsapi.AppendCounterAck(f.body, set.ack, a.seq, value)
 	case answerDuplicate:
 		f.body = jsapi.AppendDuplicateAck(f.body, set.ack, a.seq)
 	case answerBusy:

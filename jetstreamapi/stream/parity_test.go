@@ -459,7 +459,10 @@ var scripts = map[string]func(*script){
 	},
 }
 
-func TestScriptsAsNATS(t *testing.T) {
+func TestScriptsAsNATS(t *testing.T) { runScripts(t, scripts) }
+
+func runScripts(t *testing.T, scripts map[string]func(*script)) {
+	t.Helper()
 	for name, run := range scripts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

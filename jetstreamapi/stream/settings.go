@@ -54,6 +54,18 @@ func newSettings(cfg *server.StreamConfig, domain string) (*settings, error) {
 	return c, nil
 }
 
+// mapped returns the subject under which a message is stored. One that the mapping does not apply to stays.
+func (c *settings) mapped(subject []byte) []byte {
+	if c.transform == nil {
+		return subject
+	}
+	to, err := c.transform.Match(string(subject))
+	if err != nil {
+		return subject
+	}
+	return []byte(to)
+}
+
 func limit(n int64) uint64 {
 	if n <= 0 {
 		return 0

@@ -54,6 +54,7 @@ type Stream struct {
 	dedupe   dedupe
 	answers  answerQueue
 	upkeep   upkeep
+	counters counters
 
 	flusher flusher
 }
@@ -110,10 +111,11 @@ func New(o Options) (*Stream, error) {
 // open connects the stream to its log and to the bus.
 func (s *Stream) open(set *settings) error {
 	id := bus.Identity{Account: s.o.Account}
-	var err error
-	if s.flusher.output, err = s.o.Bus.Open(bus.KindService, id, nil); err != nil {
+	output, err := s.o.Bus.Open(bus.KindService, id, nil)
+	if err != nil {
 		return err
 	}
+	s.flusher.use(output)
 	if s.input, err = s.o.Bus.Open(bus.KindService, id, s); err != nil {
 		return err
 	}
@@ -144,7 +146,7 @@ func (s *Stream) recover(set *settings) error {
 	// A crash may have come between a message and what it pushed out.
 	s.trim(set, true)
 	s.startExpiry(set)
-	s.startTTLs(set)
+	s.startScan(set.cfg.AllowMsgTTL, set.cfg.AllowMsgSchedules)
 	return nil
 }
 

@@ -16,9 +16,6 @@ import (
 type expiry struct {
 	due   expiryHeap
 	never map[uint64]bool // messages that max_age does not expire
-
-	scanned uint64 // the log was looked through up to here
-	scanTo  uint64 // and will be, up to here; 0: done
 }
 
 // expiring is a message and when it expires (Unix nanoseconds).
@@ -48,9 +45,6 @@ func (h *expiryHeap) Pop() any {
 	*h = old[:len(old)-1]
 	return last
 }
-
-// complete reports whether all messages of the log are known.
-func (e *expiry) complete() bool { return e.scanTo == 0 }
 
 // add notes when a message expires.
 func (e *expiry) add(seq uint64, at int64) {
@@ -101,56 +95,6 @@ func (s *Stream) startExpiry(set *settings) {
 	if st := s.log.State(); st.Messages > 0 {
 		s.ageDue(set, st.FirstTime)
 	}
-}
-
-// startTTLs has the log looked through for messages with a TTL of their own. That takes as long as the log is, so it is
-// upkeep's work, and the stream serves meanwhile.
-func (s *Stream) startTTLs(set *settings) {
-	e := &s.upkeep.expiry
-	if !set.cfg.AllowMsgTTL {
-		return
-	}
-	*e = expiry{scanTo: s.head.lastSeq}
-	if e.scanTo > 0 {
-		s.wakeAt(time.Now().UnixNano())
-	}
-}
-
-// scanChunk is the number of records that one run of upkeep looks at.
-const scanChunk = 4096
-
-// scanTTLs goes on with what startTTLs began, and returns when to go on again.
-func (s *Stream) scanTTLs(now int64) (next int64) {
-	s.mu.Lock()
-	seq, to := s.upkeep.expiry.scanned+1, s.upkeep.expiry.scanTo
-	s.mu.Unlock()
-	found := make([]expiring, 0, 64)
-	for range scanChunk {
-		if seq > to {
-			break
-		}
-		r, err := s.log.Next(seq, nil)
-		if err != nil {
-			seq = to + 1
-			break
-		}
-		seq = r.Seq + 1
-		ttl, err := parseTTL(jsapi.HeaderValue(r.Header, jsapi.HeaderTTL))
-		if err == nil && ttl != 0 && r.Seq <= to {
-			found = append(found, expiring{seq: r.Seq, at: expiryTime(ttl, r.Time)})
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, f := range found {
-		s.upkeep.expiry.add(f.seq, f.at)
-	}
-	s.upkeep.expiry.scanned = seq - 1
-	if seq > to {
-		s.upkeep.expiry.scanTo = 0
-		return never
-	}
-	return now
 }
 
 // expireTTLs deletes the messages whose own TTL has passed, and returns when the next one's will have.

@@ -61,9 +61,7 @@ func (s *Stream) apply(old, set *settings) (sweep bool, err error) {
 	s.dedupe.window = set.cfg.Duplicates
 	s.dedupe.expire(s.stamp())
 	s.trim(set, true)
-	if set.cfg.AllowMsgTTL && !old.cfg.AllowMsgTTL {
-		s.startTTLs(set)
-	}
+	s.startScan(set.cfg.AllowMsgTTL && !old.cfg.AllowMsgTTL, set.cfg.AllowMsgSchedules && !old.cfg.AllowMsgSchedules)
 	if set.cfg.MaxAge != old.cfg.MaxAge {
 		s.upkeep.ageFrom = 0
 		s.startExpiry(set)

@@ -19,6 +19,9 @@ type upkeep struct {
 
 	ageFrom uint64 // below it, what is left of messages older than max_age never expires
 	expiry  expiry
+
+	schedules schedules
+	scans     []scan // of the log, which go on one after the other
 }
 
 // minTick is the shortest wait, so that many things due one after the other cost one run.
@@ -75,15 +78,15 @@ func (s *Stream) tick() {
 	if s.head.trimDue {
 		s.trim(set, false)
 	}
-	scanning := !s.upkeep.expiry.complete()
+	scanning := len(s.upkeep.scans) > 0
 	s.mu.Unlock()
 	defer s.upkeep.running.Done()
 
 	next := never
 	if scanning {
-		next = s.scanTTLs(now)
+		next = s.scanSome(now)
 	}
-	next = min(next, s.expireOld(set, now), s.expireTTLs(set, now))
+	next = min(next, s.expireOld(set, now), s.expireTTLs(set, now), s.fireSchedules(set, now))
 	s.mu.Lock()
 	if at, ok := s.dedupe.oldest(); ok {
 		next = min(next, at+int64(s.dedupe.window))
@@ -141,7 +144,7 @@ func (s *Stream) expireBelow(set *settings, upTo uint64) bool {
 		s.mu.Unlock()
 		return true
 	}
-	plain := s.upkeep.expiry.complete() && len(s.upkeep.expiry.never) == 0 && set.cfg.SubjectDeleteMarkerTTL == 0
+	plain := !s.upkeep.scanning(findTTLs) && len(s.upkeep.expiry.never) == 0 && set.cfg.SubjectDeleteMarkerTTL == 0
 	if !set.cfg.AllowMsgTTL || plain {
 		defer s.mu.Unlock()
 		if st := s.log.State(); st.Messages == 0 || st.FirstSeq >= upTo {
