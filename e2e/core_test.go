@@ -205,3 +205,17 @@ func TestCoreOrderPerPublisher(t *testing.T) {
 		t.Fatalf("subjects seen: %v", keys)
 	}
 }
+
+// A client may hear a reply through two subscriptions, its request inbox with a wildcard and one to just that subject: the
+// answer that nobody heard goes to the second.
+func TestNoRespondersGoToTheNarrowestSubscription(t *testing.T) {
+	compare(t, func(t *testing.T, e endpoint, tr *transcript) {
+		nc := connect(t, e.URL)
+		_, err := nc.Request("nobody", nil, time.Second) // makes the inbox with a wildcard
+		tr.Add("request: %v", err)
+		inbox := subscribe(t, nc, nc.NewRespInbox())
+		noErr(t, nc.PublishRequest("nobody", inbox.Subject, nil))
+		_, err = inbox.NextMsg(2 * time.Second)
+		tr.Add("literal inbox: %v", err)
+	})
+}

@@ -114,16 +114,22 @@ func (c *client) noResponders(cmd *wire.Command) {
 	c.enqueue(string(c.scratch))
 }
 
-// subFor returns a subscription of the client, in no queue group, that hears reply.
-func (c *client) subFor(reply []byte) (found *subscription) {
-	if s := c.replySub; s != nil && subjects.Match(s.Filter, reply) {
+// subFor returns a subscription of the client, in no queue group, that hears reply: one to just that subject before one
+// with wildcards, since it is the one that waits for this answer and no other.
+func (c *client) subFor(reply []byte) *subscription {
+	if s := c.replySub; s != nil && s.Filter == string(reply) {
 		return s
 	}
+	var found *subscription
 	for _, s := range c.bus.Subscriptions() {
-		if s.Queue == "" && subjects.Match(s.Filter, reply) {
-			c.replySub = s
-			return s
+		if s.Queue != "" || !subjects.Match(s.Filter, reply) {
+			continue
+		}
+		found = s
+		if s.Filter == string(reply) {
+			break
 		}
 	}
-	return nil
+	c.replySub = found
+	return found
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,14 +14,15 @@ import (
 )
 
 // storeLimits returns what JetStream may store in all, in RAM and on disk. As in nats-server, what is not configured is
-// three quarters of the memory and of the free disk.
+// three quarters of the memory, and of the disk that is free or that the data directory has already: else each restart
+// would lower the limit by what was stored meanwhile.
 func storeLimits(o *server.Options, dir string) (memory, disk int64) {
 	memory, disk = o.JetStreamMaxMemory, o.JetStreamMaxStore
 	if memory < 0 {
 		memory = usableMemory() / 4 * 3
 	}
 	if disk < 0 {
-		disk = freeDisk(dir) / 4 * 3
+		disk = (freeDisk(dir) + usedDisk(dir)) / 4 * 3
 	}
 	return memory, disk
 }
@@ -44,6 +46,18 @@ func usableMemory() int64 {
 		return server.JetStreamMaxMemDefault
 	}
 	return least
+}
+
+// usedDisk is what the files below dir occupy. What cannot be looked at counts as nothing: it only lowers a default.
+func usedDisk(dir string) (bytes int64) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		if err == nil && d.Type().IsRegular() && unix.Lstat(path, &st) == nil {
+			bytes += st.Blocks * 512
+		}
+		return nil
+	})
+	return bytes
 }
 
 // freeDisk is the free space of the file system that dir is or will be on.
