@@ -10,16 +10,17 @@ var _ bus.PromptSink = (*client)(nil)
 
 // Deliver implements bus.Sink: it queues the messages for the client and wakes the writer once.
 func (c *client) Deliver(batch []bus.Delivery) (stall <-chan struct{}) {
-	return c.deliver(batch, false)
+	return c.deliver(batch, 0)
 }
 
 // DeliverNow implements bus.PromptSink: a single message, when nothing else is being sent, is written to the socket as far
 // as that is possible without waiting. More than one is a stream of them, which the writer sends in larger pieces.
 func (c *client) DeliverNow(batch []bus.Delivery) (stall <-chan struct{}) {
-	return c.deliver(batch, len(batch) == 1)
+	return c.deliver(batch, 1)
 }
 
-func (c *client) deliver(batch []bus.Delivery, prompt bool) (stall <-chan struct{}) {
+// deliver queues batch. At most so many messages as now says are worth an attempt to write them at once.
+func (c *client) deliver(batch []bus.Delivery, now int) (stall <-chan struct{}) {
 	if c.traced {
 		c.traceDelivery(batch)
 	}
@@ -49,16 +50,16 @@ func (c *client) deliver(batch []bus.Delivery, prompt bool) (stall <-chan struct
 	if !slow && !c.noStall && o.crowded() {
 		stall = o.stallGate()
 	}
-	var now []byte
-	if prompt && idle && !slow {
-		now = c.claim()
+	var mine []byte
+	if idle && !slow && len(batch) <= now {
+		mine = c.claim()
 	}
-	if idle && now == nil {
+	if idle && mine == nil {
 		o.wake.Signal()
 	}
 	o.mu.Unlock()
-	if now != nil {
-		o.unclaim(now, c.inline.write(now))
+	if mine != nil {
+		o.unclaim(mine, c.inline.write(mine))
 	}
 	c.touch(time.Now())
 	c.server.outMsgs.Add(msgs)

@@ -59,8 +59,8 @@ func (w *writer) close() {
 	w.wg.Wait()
 }
 
-// gather lets those who are ready to run go first, as long as that makes the group grow: a commit costs much the same for
-// one record as for fifty. It waits for nobody. When nobody else is ready it returns at once.
+// gather lets those who are ready to run go first, as long as that makes the group grow: a commit costs much the same
+// for one record as for fifty. It waits for nobody. When nobody else is ready it returns at once.
 func (w *writer) gather() {
 	if w.tail == nil {
 		return

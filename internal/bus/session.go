@@ -32,7 +32,7 @@ const (
 	maxBatches   = 4096    // receivers remembered
 	maxScratch   = 1 << 14 // room kept for matching
 	sweepFlushes = 4096    // flushes between sweeps of the cache
-	maxPrompt    = 64      // receivers that are sent to at once; a system call each takes the publisher some microseconds
+	maxPrompt    = 64      // receivers that are sent to at once: some microseconds of the publisher each
 )
 
 // Publish queues m for every matching subscription (see Session).
@@ -149,10 +149,13 @@ func (s *session) Flush() <-chan struct{} {
 
 // deliver hands over all that is queued, and keeps the first stall.
 func (s *session) deliver() {
-	prompt := s.kind == KindService && len(s.dirty) <= maxPrompt
+	hand := (*batch).deliver
+	if s.kind == KindService && len(s.dirty) <= maxPrompt {
+		hand = (*batch).deliverNow
+	}
 	for i, b := range s.dirty {
 		s.dirty[i] = nil
-		if stall := b.deliver(prompt); stall != nil && s.stall == nil {
+		if stall := hand(b); stall != nil && s.stall == nil {
 			s.stall = stall
 		}
 		s.router.release(b.buf)
@@ -222,15 +225,22 @@ type batch struct {
 }
 
 // deliver hands the batch to the sink, unless it is gone.
-func (b *batch) deliver(prompt bool) <-chan struct{} {
+func (b *batch) deliver() <-chan struct{} {
 	out := b.to.out.Load()
 	if out == nil {
 		return nil
 	}
-	if prompt {
-		if now, ok := (*out).(PromptSink); ok {
-			return now.DeliverNow(b.buf.items)
-		}
+	return (*out).Deliver(b.buf.items)
+}
+
+// deliverNow is deliver to a sink that passes on at once, if it can.
+func (b *batch) deliverNow() <-chan struct{} {
+	out := b.to.out.Load()
+	if out == nil {
+		return nil
+	}
+	if now, ok := (*out).(PromptSink); ok {
+		return now.DeliverNow(b.buf.items)
 	}
 	return (*out).Deliver(b.buf.items)
 }
