@@ -107,7 +107,11 @@ func TestFlippedBits(t *testing.T) {
 		want, err := answers(mem, path, ro)
 		check(t, err)
 		raw := content(t, mem, path)
-		for i := range raw {
+		step := 1
+		if testing.Short() {
+			step = 5 // all bytes take a while on a busy machine
+		}
+		for i := 0; i < len(raw); i += step {
 			for _, bit := range []byte{1 << (i % 8), 0xff} {
 				bad := bytes.Clone(raw)
 				bad[i] ^= bit

@@ -349,6 +349,11 @@ func TestKeyRotation(t *testing.T) {
 	if bytes.Contains(raw, []byte("payload")) || bytes.Contains(raw, []byte("orders")) {
 		t.Fatal("an encrypted part shows its records or keys")
 	}
+	// the same records under the same master key: no key stream is used twice
+	other, _ := build(t, mem, part.Options{Keys: old}, logs)
+	if again := content(t, mem, other); bytes.Equal(raw[160:260], again[160:260]) {
+		t.Fatal("two parts are encrypted with the same data key")
+	}
 	rotated := keys(t, part.ChaCha20Poly1305, "new", "old")
 	r := open(t, mem, path, part.ReadOptions{Keys: rotated, Verify: true})
 	readAll(t, r, logs)
