@@ -33,7 +33,7 @@ func smallDisk(t *testing.T, size string) string {
 }
 
 // fill publishes until the server refuses, and returns the ledger of what was acknowledged and the refusal.
-func fill(t *testing.T, ctx context.Context, js jetstream.JetStream, l *ledger) error {
+func fill(ctx context.Context, t *testing.T, js jetstream.JetStream, l *ledger) error {
 	t.Helper()
 	for n := range 100_000 {
 		data := fmt.Sprintf("%d %0100000d", n, 0)
@@ -55,7 +55,7 @@ func isReasoned(err error) bool {
 }
 
 // recovers publishes until it succeeds again, for at most a minute.
-func recovers(t *testing.T, ctx context.Context, js jetstream.JetStream, l *ledger) {
+func recovers(ctx context.Context, t *testing.T, js jetstream.JetStream, l *ledger) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for {
@@ -94,14 +94,14 @@ func TestFullDisk(t *testing.T) {
 	js, ctx := jetStream(t, connect(t, p.URL))
 	_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "K", Subjects: []string{"k.>"}})
 	noErr(t, err)
-	if err := fill(t, ctx, js, l); !isReasoned(err) {
+	if err := fill(ctx, t, js, l); !isReasoned(err) {
 		t.Errorf("a full disk is answered with: %v", err)
 	} else {
 		t.Logf("%d messages, then: %v", len(l.published), err)
 	}
 	verify(t, p, l)
 	noErr(t, os.Remove(filler))
-	recovers(t, ctx, js, l)
+	recovers(ctx, t, js, l)
 	if code, body := healthz(t, p); code != http.StatusOK {
 		t.Errorf("healthz after the recovery: %d %s", code, body)
 	}

@@ -1,6 +1,6 @@
-// Command bench measures the gateway and a real nats-server side by side: every case runs on each server in alternation,
-// several times in one run, so that a drift of the machine's speed meets all of them alike. What counts is the ratio of
-// the medians. It prints a table and writes results.json and results.svg.
+// Command bench measures the gateway and a real nats-server side by side: every case runs on each server in
+// alternation, several times in one run, so that a drift of the machine's speed meets all of them alike. What counts is
+// the ratio of the medians. It prints a table and writes results.json and results.svg.
 package main
 
 import (
@@ -118,8 +118,8 @@ type params struct {
 	msgs, size int
 }
 
-// benchCase is one measurement. run sets up, measures from the first message to the last that counts, and returns the time
-// and the number of messages.
+// benchCase is one measurement. run sets up, measures from the first message to the last that counts, and returns the
+// time and the number of messages.
 type benchCase struct {
 	name, what string
 	msgs       int

@@ -93,9 +93,10 @@ func writeSVG(path string, results []result) error {
 	const width, left, row, unit = 860, 250, 44, 60.0
 	var b strings.Builder
 	height := row*len(results) + 60
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`,
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif"`,
 		width, height)
-	fmt.Fprintf(&b, `<text x="10" y="20" font-size="14">ehdb-gateway over nats-server (median rates; longer is better)</text>`)
+	b.WriteString(` font-size="12"><text x="10" y="20" font-size="14">`)
+	b.WriteString("ehdb-gateway over nats-server (median rates; longer is better)</text>")
 	for i, r := range results {
 		y := 36 + row*i
 		fmt.Fprintf(&b, `<text x="10" y="%d">%s</text>`, y+18, r.What)
