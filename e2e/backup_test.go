@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,4 +151,82 @@ func goesOn(t *testing.T, url string) {
 	if md, err := m.Metadata(); err != nil || md.Sequence.Consumer != 7 || md.NumDelivered != 1 {
 		t.Errorf("the consumer goes on with %+v, %v", md, err)
 	}
+}
+
+// TestRestoreKilled kills the gateway in the middle of a restore, after which nothing of the stream is there, and right
+// after the answer to one, after which all of it is.
+func TestRestoreKilled(t *testing.T) {
+	first := startOracle(t, nil)
+	furnish(t, first.ClientURL())
+	want := contents(t, first.ClientURL())
+	request, data := snapshot(t, connect(t, first.ClientURL()))
+	dir := t.TempDir()
+
+	p := startGateway(t, dir)
+	restoreChunks(t, connect(t, p.URL), request, data[:len(data)/2])
+	p.Kill()
+
+	p = startGateway(t, dir)
+	nc := connect(t, p.URL)
+	js, ctx := jetStream(t, nc)
+	if _, err := js.Stream(ctx, "S"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("half a stream is there: %v", err)
+	}
+	to := restoreChunks(t, nc, request, data)
+	end, err := nc.Request(to, nil, 10*time.Second)
+	noErr(t, err)
+	p.Kill()
+	if !strings.Contains(string(end.Data), `"last_seq":300`) {
+		t.Fatalf("restore: %s", end.Data)
+	}
+	sameLines(t, "after a kill", contents(t, startGateway(t, dir).URL), want)
+}
+
+// snapshot takes a backup of stream S; request is what a restore of it asks for.
+func snapshot(t *testing.T, nc *nats.Conn) (request, data []byte) {
+	t.Helper()
+	inbox := nats.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	noErr(t, err)
+	head, err := nc.Request("$JS.API.STREAM.SNAPSHOT.S", []byte(`{"deliver_subject":"`+inbox+`"}`), 5*time.Second)
+	noErr(t, err)
+	var about struct {
+		Config json.RawMessage `json:"config"`
+		State  json.RawMessage `json:"state"`
+	}
+	noErr(t, json.Unmarshal(head.Data, &about))
+	request, err = json.Marshal(about)
+	noErr(t, err)
+	for {
+		m, err := sub.NextMsg(5 * time.Second)
+		noErr(t, err)
+		if len(m.Data) == 0 {
+			return request, data
+		}
+		data = append(data, m.Data...)
+		if m.Reply != "" {
+			noErr(t, m.Respond(nil))
+		}
+	}
+}
+
+// restoreChunks starts a restore and sends data; it returns where the end is to be sent.
+func restoreChunks(t *testing.T, nc *nats.Conn, request, data []byte) (to string) {
+	t.Helper()
+	m, err := nc.Request("$JS.API.STREAM.RESTORE.S", request, 5*time.Second)
+	noErr(t, err)
+	var resp struct {
+		To string `json:"deliver_subject"`
+	}
+	noErr(t, json.Unmarshal(m.Data, &resp))
+	for len(data) > 0 {
+		n := min(4096, len(data))
+		m, err := nc.Request(resp.To, data[:n], 5*time.Second)
+		noErr(t, err)
+		if len(m.Data) > 0 {
+			t.Fatalf("restore: %s", m.Data)
+		}
+		data = data[n:]
+	}
+	return resp.To
 }

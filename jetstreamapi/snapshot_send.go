@@ -30,18 +30,17 @@ var (
 // chunkSender sends what is written to it in chunks, each of which the receiver acknowledges. No more than a window is
 // on its way at a time. It is the bus.Sink of the acks.
 type chunkSender struct {
-	ctx     context.Context //nolint:containedctx // io.Writer has no place for it
-	acc     *account
-	to      string // the receiver's subject
-	acks    string // subject of the acks, without size and number
-	out     *publisher
-	in      bus.Session
-	unwatch func()
+	ctx   context.Context //nolint:containedctx // io.Writer has no place for it
+	acc   *account
+	to    string // the receiver's subject
+	acks  string // subject of the acks, without size and number
+	out   *publisher
+	in    bus.Session
+	exact bool // the receiver has a subscription of its own
 
-	slots  chan struct{} // one for each chunk that may be sent
-	change chan struct{} // interest in to may have changed
-	chunk  []byte        // what was written and not sent yet; its capacity is the size of a chunk
-	sent   int           // chunks that want an ack
+	slots chan struct{} // one for each chunk that may be sent
+	chunk []byte        // what was written and not sent yet; its capacity is the size of a chunk
+	sent  int           // chunks that want an ack
 }
 
 func newChunkSender(
@@ -50,7 +49,7 @@ func newChunkSender(
 	chunk, slots := chunking(req)
 	s := &chunkSender{
 		ctx: ctx, acc: a, to: req.DeliverSubject, acks: "$JS.SNAPSHOT.ACK." + stream + "." + nuid.Next(),
-		slots: make(chan struct{}, slots), change: make(chan struct{}, 1), chunk: make([]byte, 0, chunk),
+		slots: make(chan struct{}, slots), chunk: make([]byte, 0, chunk),
 	}
 	for range slots {
 		s.slots <- struct{}{}
@@ -66,12 +65,6 @@ func newChunkSender(
 		s.close()
 		return nil, err
 	}
-	s.unwatch = a.svc.opts.Bus.WatchInterest(a.name, s.to, func(bool) {
-		select {
-		case s.change <- struct{}{}:
-		default:
-		}
-	})
 	return s, nil
 }
 
@@ -90,9 +83,6 @@ func chunking(req *server.JSApiStreamSnapshotRequest) (chunk, slots int) {
 }
 
 func (s *chunkSender) close() {
-	if s.unwatch != nil {
-		s.unwatch()
-	}
 	if s.in != nil {
 		s.in.Close()
 	}
@@ -110,40 +100,66 @@ func (s *chunkSender) Deliver(batch []bus.Delivery) <-chan struct{} {
 	return nil
 }
 
-func (s *chunkSender) hasInterest() bool { return s.acc.svc.opts.Bus.HasInterest(s.acc.name, s.to) }
+// exactBus tells of subscriptions to a subject itself. A client whose inbox is one of many under a wildcard subscribes
+// to it once it has the answer to its request: what is sent before that is lost on it.
+type exactBus interface {
+	HasExactInterest(account, subject string) bool
+}
 
-// awaitInterest gives the receiver a moment to subscribe.
+// hasReceiver reports whether the receiver has subscribed.
+func (s *chunkSender) hasReceiver() bool {
+	b, ok := s.acc.svc.opts.Bus.(exactBus)
+	return ok && b.HasExactInterest(s.acc.name, s.to)
+}
+
+func (s *chunkSender) hasInterest() bool {
+	return s.hasReceiver() || !s.exact && s.acc.svc.opts.Bus.HasInterest(s.acc.name, s.to)
+}
+
+// lookEvery is how often a wait looks for the receiver.
+const lookEvery = 5 * time.Millisecond
+
+// awaitInterest gives the receiver a moment to subscribe. One that only listens with a wildcard is served after it.
 func (s *chunkSender) awaitInterest() error {
 	limit := time.NewTimer(s.acc.svc.opts.patience.interest)
 	defer limit.Stop()
-	for !s.hasInterest() {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for !s.hasReceiver() {
 		select {
-		case <-s.change:
+		case <-look.C:
 		case <-limit.C:
+			if s.hasInterest() {
+				return nil
+			}
 			return errNoInterest
 		case <-s.ctx.Done():
 			return context.Cause(s.ctx)
 		}
 	}
+	s.exact = true
 	return nil
 }
 
 // awaitSlot waits until a chunk may be sent.
 func (s *chunkSender) awaitSlot() error {
+	if !s.hasInterest() {
+		return errNoInterest
+	}
+	select {
+	case <-s.slots:
+		return nil
+	default:
+	}
 	limit := time.NewTimer(s.acc.svc.opts.patience.ack)
 	defer limit.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	for {
-		select {
-		case <-s.change:
-			if !s.hasInterest() {
-				return errNoInterest
-			}
-		default:
-		}
 		select {
 		case <-s.slots:
 			return nil
-		case <-s.change:
+		case <-look.C:
 			if !s.hasInterest() {
 				return errNoInterest
 			}
