@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// inline writes to a socket without waiting, for publishers: to wake the writer for a few bytes costs more than to send
-// them. It is used by whoever has claimed the outbound queue.
+// inline writes to a socket without waiting, for publishers: to wake the writer for a few bytes costs more than to
+// send them. It is used by whoever has claimed the outbound queue.
 type inline struct {
 	conn syscall.RawConn // nil: not possible
 	try  func(fd uintptr)
@@ -34,8 +34,8 @@ func (w *inline) init(conn net.Conn) {
 	}
 }
 
-// write makes one attempt to send b and returns how many bytes went. When it fails the writer will meet the same error and
-// act on it.
+// write makes one attempt to send b and returns how many bytes went. When it fails the writer will meet the same
+// error and act on it.
 func (w *inline) write(b []byte) int {
 	w.data, w.sent = b, 0
 	// Control, not Write: this one takes no notice of the deadline of an earlier write.

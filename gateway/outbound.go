@@ -14,7 +14,8 @@ const (
 	outMaxBuffer = 64 << 10
 	// outInPiece is the largest payload that is kept in one buffer; a larger one fills buffers to the brim.
 	outInPiece = 4 << 10
-	// inlineMax is the most that a publisher writes to a receiver's socket by itself. More is worth the writer's wake-up.
+	// inlineMax is the most that a publisher writes to a receiver's socket by itself. More is worth the writer's wake-
+	// up.
 	inlineMax = 4 << 10
 )
 
@@ -28,7 +29,7 @@ type outbound struct {
 	start   int      // size of the first buffer of the next chain
 	pending int64    // bytes in chain and on their way to the socket
 	max     int64    // bound of pending
-	sending bool     // somebody writes to the socket, what he took is not in chain: the writer, or whoever has claimed it
+	sending bool     // the writer, or who has claimed it, sends what is not in chain any more
 
 	reason CloseReason // why the connection ends; empty while it lives
 	stall  chan struct{}
@@ -142,8 +143,8 @@ func (o *outbound) release() {
 	}
 }
 
-// take waits for something to send and returns it with the reason if the connection ends. spare is reused for the next
-// chain.
+// take waits for something to send and returns it with the reason if the connection ends. spare is reused for the
+// next chain.
 func (o *outbound) take(spare [][]byte) (chain [][]byte, reason CloseReason) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -168,8 +169,8 @@ func (o *outbound) adapt(chain [][]byte) {
 	}
 }
 
-// claim lets the caller write the one buffer that waits in the writer's place: false if there is more, or the writer is at
-// work. unclaim must follow. o.mu is held.
+// claim lets the caller write the one buffer that waits in the writer's place: false if there is more, or the
+// writer is at work. unclaim must follow. o.mu is held.
 func (o *outbound) claim() (b []byte, ok bool) {
 	if o.sending || o.reason != "" || len(o.chain) != 1 || len(o.chain[0]) > inlineMax {
 		return nil, false

@@ -13,8 +13,9 @@ func (c *client) Deliver(batch []bus.Delivery) (stall <-chan struct{}) {
 	return c.deliver(batch, 0)
 }
 
-// DeliverNow implements bus.PromptSink: a single message, when nothing else is being sent, is written to the socket as far
-// as that is possible without waiting. More than one is a stream of them, which the writer sends in larger pieces.
+// DeliverNow implements bus.PromptSink: a single message, when nothing else is being sent, is written to the
+// socket as far as that is possible without waiting. More than one is a stream of them, which the writer sends in
+// larger pieces.
 func (c *client) DeliverNow(batch []bus.Delivery) (stall <-chan struct{}) {
 	return c.deliver(batch, 1)
 }
