@@ -14,8 +14,7 @@ const (
 	outMaxBuffer = 64 << 10
 	// outInPiece is the largest payload that is kept in one buffer; a larger one fills buffers to the brim.
 	outInPiece = 4 << 10
-	// inlineMax is the most that a publisher writes to a receiver's socket by itself. More is worth the writer's wake-
-	// up.
+	// inlineMax is the most that a publisher writes to a receiver's socket by itself. More is worth waking the writer.
 	inlineMax = 4 << 10
 )
 
