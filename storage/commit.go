@@ -30,7 +30,7 @@ const (
 
 	// The bounds of gather.
 	gatherTurns  = 8
-	gatherEnough = 128 // records
+	gatherEnough = 64 // records
 )
 
 func (w *writer) start() {
