@@ -104,7 +104,7 @@ func Create(fsys vfs.FS, dir string, o Options) (*Builder, error) {
 	if b.f, err = fsys.Create(b.path); err != nil {
 		return nil, err
 	}
-	b.foot.id = b.head.id
+	b.foot.id, b.foot.cipher = b.head.id, b.head.cipher
 	b.info.ID, b.info.Shard = b.head.id, o.Shard
 	b.buf = append(make([]byte, 0, writeBuffer+o.BlockSize), b.head.encode()...)
 	return b, nil

@@ -41,10 +41,10 @@ import (
 //	| magic | version | blocks | id | dir off | dir len| sections | records | bytes |
 //	+-------+---------+--------+----+---------+--------+----------+---------+-------+
 //
-//	64     72     80     88     92    96
-//	+------+------+------+------+-----+
-//	| size | meta | data | zero | crc |
-//	+------+------+------+------+-----+
+//	64     72     80     88       89     92    96
+//	+------+------+------+--------+------+-----+
+//	| size | meta | data | cipher | zero | crc |
+//	+------+------+------+--------+------+-----+
 const (
 	headMagic   = "EHDBPART"
 	footMagic   = "EHDBPEND"
@@ -159,6 +159,7 @@ type footer struct {
 	size     uint64 // of the file
 	meta     uint64 // bytes of all blocks but the data blocks
 	data     uint64 // bytes of all data blocks
+	cipher   Cipher // that of the header
 }
 
 func (f *footer) encode() []byte {
@@ -175,6 +176,7 @@ func (f *footer) encode() []byte {
 	le.PutUint64(b[64:], f.size)
 	le.PutUint64(b[72:], f.meta)
 	le.PutUint64(b[80:], f.data)
+	b[88] = byte(f.cipher)
 	le.PutUint32(b[92:], crc32.Checksum(b[:92], castagnoli))
 	return b
 }
@@ -188,6 +190,7 @@ func decodeFooter(b []byte, size int64) (f footer, err error) {
 		blocks: le.Uint32(b[12:]), sections: le.Uint32(b[44:]), records: le.Uint64(b[48:]), bytes: le.Uint64(b[56:]),
 		dir:  blockRef{off: int64(le.Uint64(b[32:])), len: le.Uint32(b[40:])},
 		size: le.Uint64(b[64:]), meta: le.Uint64(b[72:]), data: le.Uint64(b[80:]),
+		cipher: Cipher(b[88]),
 	}
 	copy(f.id[:], b[16:])
 	switch {

@@ -239,7 +239,7 @@ func (p *page) file() map[uint64][]part.Record {
 	f := p.b[n-96:]
 	p.must(string(p.b[:8]) == "EHDBPART" && u32(p.b, 8) == 1 && castagnoli(0, p.b[:124]) == uint32(u32(p.b, 124)), "header")
 	p.must(string(f[:8]) == "EHDBPEND" && u32(f, 8) == 1 && castagnoli(0, f[:92]) == uint32(u32(f, 92)), "footer")
-	p.must(bytes.Equal(f[16:32], p.b[16:32]) && u64(f, 64) == uint64(n) && u64(f, 32)+uint64(u32(f, 40)) == uint64(n-96), "footer's fields")
+	p.must(bytes.Equal(f[16:32], p.b[16:32]) && f[88] == p.b[12] && u64(f, 64) == uint64(n) && u64(f, 32)+uint64(u32(f, 40)) == uint64(n-96), "footer's fields")
 	blocks, sums := 0, map[bool]int{}
 	for off := 128; off < n-96; blocks++ {
 		_, kind, _, number, end := p.block(off)

@@ -74,7 +74,7 @@ func (r *Reader) open(o ReadOptions) error {
 	if r.foot, err = decodeFooter(b[:footerSize], size); err != nil {
 		return r.corrupt(size-footerSize, "%w", err)
 	}
-	if r.foot.id != r.head.id {
+	if r.foot.id != r.head.id || r.foot.cipher != r.head.cipher {
 		return r.corrupt(size-footerSize, "footer is of another part than the header")
 	}
 	if r.aead, err = o.Keys.open(&r.head); errors.Is(err, ErrKey) {
