@@ -39,6 +39,41 @@ func (c *Cursor) Peek() (Record, error) {
 	return r, err
 }
 
+// Pass moves past seq, the record that Peek gave: also if it was removed since, when Next would take the one after it.
+func (c *Cursor) Pass(seq uint64) {
+	c.l.mu.RLock()
+	defer c.l.mu.RUnlock()
+	c.sync()
+	if c.isNext(seq) {
+		c.ord++
+		c.pending--
+	}
+	c.seq = seq + 1
+}
+
+// PendingAfter returns what Pending is after Pass(seq).
+func (c *Cursor) PendingAfter(seq uint64) uint64 {
+	c.l.mu.RLock()
+	defer c.l.mu.RUnlock()
+	c.sync()
+	if c.isNext(seq) {
+		return c.pending - 1
+	}
+	return c.pending
+}
+
+// isNext reports whether the record with sequence seq is the next to be given, and moves to it if so. The log's lock is
+// held and the cursor in sync.
+func (c *Cursor) isNext(seq uint64) bool {
+	x := c.idx
+	ord := c.sel.next(x, c.ord, x.vis)
+	if ord >= x.vis || x.at(ord).seq != seq {
+		return false
+	}
+	c.ord = ord
+	return true
+}
+
 // read returns the next matching record and its ordinal.
 func (c *Cursor) read() (Record, uint64, error) {
 	var last uint64 // section of a failed read
@@ -53,6 +88,7 @@ func (c *Cursor) read() (Record, uint64, error) {
 		}
 		r := x.ref(ord)
 		rec, ok := c.l.w.inRAM(&r)
+		c.ord = ord // nothing before it matches: it is not searched for again
 		c.l.mu.RUnlock()
 		if ok {
 			return rec, ord, nil

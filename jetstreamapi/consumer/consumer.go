@@ -122,7 +122,7 @@ func (c *Consumer) load(filters filterSet) (found bool, err error) {
 	}
 	if !found {
 		s := selectStart(log, &set.cfg, c.o.Stream.Config().MaxMsgsPer, filters)
-		m.led, m.skip.seqs, m.resume = newLedger(s.seq), s.skip, s.cursor
+		m.led, m.skip.loaded, m.resume = newLedger(s.seq), s.skip, s.cursor
 	}
 	_, changed := c.o.State.Changes()
 	c.store.since = int(changed)

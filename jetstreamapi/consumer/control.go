@@ -18,7 +18,7 @@ func (m *machine) update(now int64, set settings) error {
 			m.set = old
 			return err
 		}
-		m.skip.seqs = nil
+		m.skip = skipList{}
 	}
 	if set.cfg.DeliverSubject != old.cfg.DeliverSubject {
 		m.moveTo(now)
@@ -113,7 +113,7 @@ func (m *machine) reset(seq, startSeq uint64) (uint64, error) {
 
 func (m *machine) resetTo(seq uint64) {
 	m.led.reset(seq)
-	m.skip.seqs = nil
+	m.skip = skipList{}
 	m.life.delivered, m.life.acked = 0, 0
 }
 

@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -25,9 +24,10 @@ const (
 
 // candidate is the next message, not yet taken.
 type candidate struct {
-	rec   storage.Record
-	again *entry // the entry it is redelivered for; nil: a first delivery
-	count uint64 // deliveries with this one
+	rec    storage.Record
+	again  *entry // the entry it is redelivered for; nil: a first delivery
+	listed bool   // it comes from the skip list
+	count  uint64 // deliveries with this one
 }
 
 // deliver sends up to budget messages. more is true if it stopped because of budget alone.
@@ -88,15 +88,15 @@ func (m *machine) next(now int64) (candidate, standing) {
 	if m.set.maxPending > 0 && m.led.len() >= m.set.maxPending {
 		return candidate{}, full
 	}
-	if len(m.skip.seqs) > 0 {
-		if rec, err := m.w.Get(m.skip.seqs[0]); err == nil {
-			m.trimSkip(1)
-			return candidate{rec: rec, count: 1}, ready
-		} else if !errors.Is(err, storage.ErrNotFound) {
+	for seq, ok := m.skip.first(); ok; seq, ok = m.skip.first() {
+		rec, err := m.w.Get(seq)
+		switch {
+		case err == nil:
+			return candidate{rec: rec, listed: true, count: 1}, ready
+		case !errors.Is(err, storage.ErrNotFound):
 			return candidate{}, m.failedRead(now, err)
 		}
-		m.trimSkip(0)
-		return m.next(now)
+		m.skip.pass(seq) // it left the log just now
 	}
 	rec, err := m.w.Peek()
 	switch {
@@ -113,27 +113,24 @@ func (m *machine) failedRead(now int64, err error) standing {
 	return failed
 }
 
-// trimSkip drops messages from the skip list, at place at, that are no longer there, so that the number of pending
-// messages a client sees with the last one is the truth: clients wait for it to become 0.
-func (m *machine) trimSkip(at int) {
-	gone := at
-	for ; gone < len(m.skip.seqs); gone++ {
-		if m.w.Exists(m.skip.seqs[gone]) {
-			break
-		}
-	}
-	if gone > at {
-		m.skip.seqs = slices.Delete(m.skip.seqs, at, gone)
-	}
-}
-
 // numPending returns how many matching messages were not delivered yet.
-func (m *machine) numPending() uint64 { return uint64(len(m.skip.seqs)) + m.w.Pending() }
+func (m *machine) numPending() uint64 { return m.skip.len() + m.w.Pending() }
+
+// pendingAfter returns what numPending is once c is taken. c may have left the log since it was read.
+func (m *machine) pendingAfter(c *candidate) uint64 {
+	switch {
+	case c.again != nil:
+		return m.numPending()
+	case c.listed:
+		return m.skip.lenAfter(c.rec.Seq) + m.w.Pending()
+	}
+	return m.w.PendingAfter(c.rec.Seq)
+}
 
 // position returns the stream sequence at which the consumer reads on: where nothing is pending, after the end.
 func (m *machine) position() uint64 {
-	if len(m.skip.seqs) > 0 {
-		return m.skip.seqs[0]
+	if seq, ok := m.skip.first(); ok {
+		return seq
 	}
 	visible := m.w.Visible() // before the question: what comes in between may be pending
 	if m.w.Pending() == 0 {
@@ -180,14 +177,10 @@ func (m *machine) offer(now int64, c *candidate) standing {
 
 // message builds what the client gets; the ack subject and a changed header go to the arena.
 func (m *machine) message(c *candidate) send {
-	pending := m.numPending()
-	if c.again == nil {
-		pending--
-	}
 	at := len(m.out.arena)
 	m.out.arena = jsapi.AppendAckSubject(m.out.arena, m.set.ackPrefix, &jsapi.AckSubject{
 		Delivered: c.count, StreamSeq: c.rec.Seq, ConsumerSeq: m.led.last.consumer + 1, Time: c.rec.Time,
-		Pending: pending,
+		Pending: m.pendingAfter(c),
 	})
 	msg := send{
 		subject: c.rec.Key, reply: m.out.cut(at), header: c.rec.Header, data: c.rec.Data, seq: c.rec.Seq,
@@ -211,10 +204,10 @@ func (m *machine) accept(now int64, c *candidate) {
 		m.led.redeliver(c.again, now, m.set.dueAfter(now, c.count))
 		return
 	}
-	if len(m.skip.seqs) > 0 {
-		m.skip.seqs = m.skip.seqs[1:]
+	if c.listed {
+		m.skip.pass(c.rec.Seq)
 	} else {
-		_, _ = m.w.Next() // what Peek gave
+		m.w.Pass(c.rec.Seq)
 	}
 	m.log.delivered(now, m.led.last.stream, c.rec.Seq)
 	if m.set.cfg.AckPolicy == server.AckNone {

@@ -47,6 +47,8 @@ func (w *logWorld) Visible() uint64 { return w.log.Visible() }
 
 func (w *logWorld) Exists(seq uint64) bool { return w.log.Count(seq, nil) != w.log.Count(seq+1, nil) }
 
+func (w *logWorld) Subset(seqs []uint64) *storage.Subset { return w.log.NewSubset(seqs) }
+
 func (w *logWorld) Removals() uint64 {
 	s := w.log.VisibleState()
 	return s.LastSeq - s.Messages

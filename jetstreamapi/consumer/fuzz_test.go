@@ -12,7 +12,7 @@ func FuzzState(f *testing.F) {
 	log := newLog(f)
 	m := newMachine(set, 1)
 	m.w = &logWorld{Cursor: log.NewCursor(3, nil), log: log}
-	m.skip.seqs = []uint64{7, 9}
+	m.skip.loaded = []uint64{7, 9}
 	for _, seq := range []uint64{2, 3, 5} {
 		m.log.delivered(100, m.led.last.stream, seq)
 		m.led.add(seq, 100, 1100)

@@ -78,6 +78,13 @@ func (h *harness) remove(seq uint64) {
 	h.settled(err)
 }
 
+// purge removes what is below seq.
+func (h *harness) purge(seq uint64) {
+	h.t.Helper()
+	_, err := h.log.Purge(nil, seq, 0, nil)
+	h.settled(err)
+}
+
 // settled waits until everything appended is visible.
 func (h *harness) settled(err error) {
 	h.t.Helper()
@@ -112,7 +119,7 @@ func (h *harness) create(cfg server.ConsumerConfig) *server.ApiError {
 	}
 	s := selectStart(h.log, &cfg, 0, filters)
 	h.m = newMachine(set, 1)
-	h.m.led, h.m.skip.seqs, h.m.resume = newLedger(s.seq), s.skip, s.cursor
+	h.m.led, h.m.skip.loaded, h.m.resume = newLedger(s.seq), s.skip, s.cursor
 	h.open(h.m, filters)
 	h.changes = [][]byte{h.m.checkpoint(nil)}
 	h.m.interest(h.now)
@@ -226,8 +233,8 @@ func (m *machine) dump() string {
 	for _, seq := range slices.Sorted(mapKeys(l.exhausted)) {
 		fmt.Fprintf(&b, " exhausted=%d(x%d)", seq, l.exhausted[seq])
 	}
-	if len(m.skip.seqs) > 0 {
-		fmt.Fprintf(&b, " skip=%v", m.skip.seqs)
+	if seqs := m.skip.seqs(); len(seqs) > 0 {
+		fmt.Fprintf(&b, " skip=%v", seqs)
 	}
 	fmt.Fprintf(&b, " redelivered=%d", l.redelivered)
 	return b.String()

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/storage"
 )
 
 // cheapPrune is the number of outstanding messages that Info looks at every time; more only once a second.
@@ -124,9 +126,17 @@ func (c *Consumer) Stats() Stats {
 		s.OldestAckPending = time.Duration(max(now-e.first, 0))
 	}
 	if s.Pending > 0 {
-		if rec, err := m.w.Peek(); err == nil {
+		if rec, err := m.firstPending(); err == nil {
 			s.OldestPending = time.Duration(max(now-rec.Time, 0))
 		}
 	}
 	return s
+}
+
+// firstPending reads the first message not delivered yet.
+func (m *machine) firstPending() (storage.Record, error) {
+	if seq, ok := m.skip.first(); ok {
+		return m.w.Get(seq)
+	}
+	return m.w.Peek()
 }

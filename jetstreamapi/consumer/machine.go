@@ -13,14 +13,17 @@ import (
 // world is what the machine may look at: the log, from the consumer's cursor, and who listens. Asking changes nothing
 // but the cursor.
 type world interface {
-	// Peek, Next, Pending, Position and Seek are storage.Cursor's.
+	// Peek, Pass, Pending, PendingAfter, Position and Seek are storage.Cursor's.
 	Peek() (storage.Record, error)
-	Next() (storage.Record, error)
+	Pass(seq uint64)
 	Pending() uint64
+	PendingAfter(seq uint64) uint64
 	Position() uint64
 	Seek(from uint64)
 	// Get is storage.Log's.
 	Get(seq uint64) (storage.Record, error)
+	// Subset is storage.Log's NewSubset.
+	Subset(seqs []uint64) *storage.Subset
 	// Refilter replaces the cursor by one that starts at from and gives what matches one of filters (none: all).
 	Refilter(from uint64, filters []string) error
 	// Visible is storage.Log's.
@@ -72,7 +75,7 @@ func (m *machine) start(now int64, visible uint64) {
 	m.push = newPush(now, &m.set)
 	m.pace = paceState{replaying: m.set.cfg.ReplayPolicy == server.ReplayOriginal, replayEnd: visible}
 	m.startTimers(now)
-	m.trimSkip(0)
+	m.skip.follow(m.w)
 }
 
 // closing is what waiting requests are told when the consumer ends.
@@ -95,9 +98,6 @@ type lifeState struct {
 	delivered int64  // time of the last delivery; 0: none
 	acked     int64  // time of the last ack; 0: none
 }
-
-// skipList is what a consumer with deliver policy last_per_subject gives before it reads on from its cursor.
-type skipList struct{ seqs []uint64 }
 
 // sweepEvery is how often the inboxes of waiting requests are looked at when nothing else happens.
 const sweepEvery = int64(5_000_000_000)

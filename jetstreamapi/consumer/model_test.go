@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -28,12 +29,23 @@ type model struct {
 	max       int
 }
 
-func newModel(tb testing.TB, log *storage.Log, cfg server.ConsumerConfig) *model {
+// newModel makes a consumer on a log into which the messages before were put.
+func newModel(tb testing.TB, log *storage.Log, cfg server.ConsumerConfig, before ...string) *model {
 	tb.Helper()
 	m := &model{
 		harness: newHarness(tb, log), stored: map[uint64]bool{}, given: map[uint64]uint64{}, settled: map[uint64]bool{},
 		exhausted: map[uint64]bool{}, wants: map[string]int{},
 	}
+	last := map[string]uint64{}
+	for _, subject := range before {
+		seq := m.put(subject, "", "data")
+		if cfg.DeliverPolicy == server.DeliverLastPerSubject {
+			delete(m.stored, last[subject])
+		}
+		last[subject] = seq
+		m.stored[seq] = matches(&cfg, subject)
+	}
+	maps.DeleteFunc(m.stored, func(_ uint64, matches bool) bool { return !matches })
 	if err := m.create(cfg); err != nil {
 		tb.Fatal(err)
 	}
@@ -93,28 +105,43 @@ func (m *model) sent(what string, s *send) {
 	if a.Delivered == 1 {
 		m.highest = s.seq
 	}
+	if want := m.undelivered(); a.Pending != want {
+		m.t.Fatalf("%s: message %d says %d are pending, it is %d\n%s", what, s.seq, a.Pending, want, m.state())
+	}
 	to := string(s.to)
 	if m.wants[to]--; m.wants[to] < 0 {
 		m.t.Fatalf("%s: %s got more than it asked for", what, to)
 	}
 }
 
-func (m *model) check(what string) {
-	m.t.Helper()
-	undelivered, outstanding := 0, 0
+// undelivered returns how many messages are still to be delivered for the first time.
+func (m *model) undelivered() (n uint64) {
 	for seq := range m.stored {
 		if m.given[seq] == 0 {
-			undelivered++
+			n++
 		}
 	}
+	return n
+}
+
+// checkPending is for the moments between steps too.
+func (m *model) checkPending(what string) {
+	m.t.Helper()
+	if got, want := m.m.numPending(), m.undelivered(); got != want {
+		m.t.Fatalf("%s: num_pending is %d, want %d\n%s", what, got, want, m.state())
+	}
+}
+
+func (m *model) check(what string) {
+	m.t.Helper()
+	m.checkPending(what)
+	outstanding := 0
 	for seq := range m.given {
 		if !m.settled[seq] && !m.exhausted[seq] {
 			outstanding++
 		}
 	}
 	switch {
-	case m.m.numPending() != uint64(undelivered):
-		m.t.Fatalf("%s: num_pending is %d, want %d\n%s", what, m.m.numPending(), undelivered, m.state())
 	case m.m.led.len() != outstanding:
 		m.t.Fatalf("%s: num_ack_pending is %d, want %d\n%s", what, m.m.led.len(), outstanding, m.state())
 	case m.max > 0 && outstanding > m.max:
@@ -177,10 +204,16 @@ func TestModel(t *testing.T) {
 		if rapid.Bool().Draw(rt, "backoff") && cfg.MaxDeliver != 1 {
 			cfg.BackOff = []time.Duration{2 * time.Second, 7 * time.Second}
 		}
-		m := newModel(asTB{t, rt}, log, cfg)
+		before := rapid.SliceOfN(rapid.SampledFrom([]string{"a.x", "a.y", "a.z", "b"}), 0, 8).Draw(rt, "before")
+		if rapid.Bool().Draw(rt, "last_per_subject") {
+			cfg.DeliverPolicy = server.DeliverLastPerSubject
+			cfg.FilterSubject = cmp.Or(cfg.FilterSubject, ">") // it has to have one
+		}
+		m := newModel(asTB{t, rt}, log, cfg, before...)
 		rt.Repeat(map[string]func(*rapid.T){
 			"put":     m.doPut,
 			"delete":  m.doDelete,
+			"purge":   m.doPurge,
 			"pull":    m.doPull,
 			"listen":  m.doListen,
 			"ack":     m.doAck,
@@ -203,16 +236,16 @@ func (a asTB) Helper()                      {}
 func (a asTB) Fatal(args ...any)            { a.rt.Fatal(args...) }
 func (a asTB) Fatalf(f string, args ...any) { a.rt.Fatalf(f, args...) }
 
-func (m *model) matches(subject string) bool {
-	f := m.m.set.cfg.FilterSubject
-	return f == "" || f == "a.*" || f == subject
+func matches(cfg *server.ConsumerConfig, subject string) bool {
+	f := cfg.FilterSubject
+	return f == "" || f == ">" || f == "a.*" && subject != "b" || f == subject
 }
 
 func (m *model) doPut(t *rapid.T) {
 	subject := rapid.SampledFrom([]string{"a.x", "a.y"}).Draw(t, "subject")
 	for range rapid.IntRange(1, 5).Draw(t, "n") {
 		seq := m.put(subject, "", "data")
-		if m.matches(subject) {
+		if matches(&m.m.set.cfg, subject) {
 			m.stored[seq] = true
 		}
 	}
@@ -225,12 +258,33 @@ func (m *model) doDelete(t *rapid.T) {
 	}
 	seq := rapid.SampledFrom(slices.Sorted(maps.Keys(m.stored))).Draw(t, "seq")
 	m.remove(seq)
+	m.gone(seq)
+	m.checkPending("before the step after a delete")
+	m.apply("delete", func(mm *machine) { mm.prune(m.now) })
+}
+
+// gone takes note that a message left the log.
+func (m *model) gone(seq uint64) {
 	delete(m.stored, seq)
 	if m.given[seq] > 0 {
 		delete(m.exhausted, seq)
 		m.settled[seq] = true
 	}
-	m.apply("delete", func(mm *machine) { mm.prune(m.now) })
+}
+
+func (m *model) doPurge(t *rapid.T) {
+	if rapid.IntRange(0, 4).Draw(t, "seldom") != 0 {
+		t.Skip()
+	}
+	upTo := rapid.Uint64Range(1, m.seq+1).Draw(t, "seq") // exclusive
+	m.purge(upTo)
+	for seq := range maps.Clone(m.stored) {
+		if seq < upTo {
+			m.gone(seq)
+		}
+	}
+	m.checkPending("before the step after a purge")
+	m.apply("purge", func(mm *machine) { mm.prune(m.now) })
 }
 
 var inboxes = []string{"in0", "in1", "in2"}
@@ -300,7 +354,7 @@ func (m *model) doLimit(t *rapid.T) {
 }
 
 func (m *model) doReset(t *rapid.T) {
-	if m.seq == 0 || rapid.IntRange(0, 4).Draw(t, "seldom") != 0 {
+	if m.seq == 0 || m.m.set.cfg.DeliverPolicy != server.DeliverAll || rapid.IntRange(0, 4).Draw(t, "seldom") != 0 {
 		t.Skip()
 	}
 	seq := rapid.Uint64Range(1, m.seq).Draw(t, "seq")

@@ -157,9 +157,7 @@ func (m *machine) replay(change []byte) error {
 
 func (m *machine) replayDelivery(now int64, sseq uint64) {
 	m.life.delivered = now
-	for len(m.skip.seqs) > 0 && m.skip.seqs[0] <= sseq {
-		m.skip.seqs = m.skip.seqs[1:]
-	}
+	m.skip.pass(sseq)
 	switch {
 	case sseq <= m.led.last.stream: // damaged, or an overflow: the bounds of the ledger come first
 	case m.set.cfg.AckPolicy == server.AckNone:
@@ -230,10 +228,9 @@ func (m *machine) checkpointAt(dst []byte, position uint64) []byte {
 	put(l.last.consumer, l.last.stream, l.floor.consumer, l.floor.stream)
 	put(uint64(m.life.delivered), uint64(m.life.acked)) //nolint:gosec // times since 1970
 	put(position)
-	put(uint64(len(m.skip.seqs)))
-	for _, s := range m.skip.seqs {
-		put(s)
-	}
+	skip := m.skip.seqs()
+	put(uint64(len(skip)))
+	put(skip...)
 	put(uint64(len(l.exhausted)))
 	for seq, count := range l.exhausted {
 		put(seq, count)
@@ -269,7 +266,7 @@ func (m *machine) restore(state []byte) error {
 	m.life.delivered, m.life.acked = int64(f.next()), int64(f.next()) //nolint:gosec // times since 1970
 	m.resume = f.next()
 	for n := f.count(); n > 0; n-- {
-		m.skip.seqs = append(m.skip.seqs, f.next())
+		m.skip.loaded = append(m.skip.loaded, f.next())
 	}
 	for n := f.count(); n > 0; n-- {
 		seq := f.next()
@@ -279,7 +276,7 @@ func (m *machine) restore(state []byte) error {
 	if err := l.restore(&f); err != nil {
 		return err
 	}
-	if len(f.b) != 0 || !slices.IsSorted(m.skip.seqs) || floor.stream > l.last.stream {
+	if len(f.b) != 0 || !slices.IsSorted(m.skip.loaded) || floor.stream > l.last.stream {
 		return errState
 	}
 	return f.err
@@ -351,8 +348,6 @@ func (m *machine) clamp(visible uint64) bool {
 	if l.floor.stream > visible || l.head == nil {
 		l.floor = l.last
 	}
-	for len(m.skip.seqs) > 0 && m.skip.seqs[len(m.skip.seqs)-1] > visible {
-		m.skip.seqs = m.skip.seqs[:len(m.skip.seqs)-1]
-	}
+	m.skip.cut(visible)
 	return true
 }

@@ -19,7 +19,7 @@ type State struct {
 	LastAcked     int64
 
 	Next      uint64          // stream sequence it reads on at; 0: after Delivered
-	First     []uint64        // stream sequences it gives before it reads on (deliver policy last_per_subject), ascending
+	First     []uint64        // stream sequences it gives before it reads on (last_per_subject), ascending
 	Pending   []PendingState  // delivered and not done, ascending in both sequences
 	Requeued  []uint64        // stream sequences of those that are to be delivered again at once, in this order
 	Exhausted []ExhaustedData // max_deliver was reached and the message is still in the stream, ascending
@@ -54,7 +54,7 @@ func (m *machine) state() State {
 	s := State{
 		Delivered: Position{l.last.consumer, l.last.stream}, AckFloor: Position{l.floor.consumer, l.floor.stream},
 		LastDelivered: m.life.delivered, LastAcked: m.life.acked,
-		Next: m.w.Position(), First: slices.Clone(m.skip.seqs),
+		Next: m.w.Position(), First: m.skip.seqs(),
 	}
 	for e := l.head; e != nil; e = e.next {
 		s.Pending = append(s.Pending, PendingState{
@@ -78,8 +78,8 @@ var errNotNew = errors.New("the consumer has a state already")
 
 // Import makes s the state that New will find in log, which must be empty: the consumer goes on from it, whatever
 // deliver policy its configuration names. The stream's log must be visible up to s.Delivered when New is called, or New
-// takes what is above for lost and cuts it off. done (may be nil) is called once the state is durable. An error (ErrState
-// with what is wrong, or one of the log) means that log is as it was.
+// takes what is above for lost and cuts it off. done (may be nil) is called once the state is durable. An error
+// (ErrState with what is wrong, or one of the log) means that log is as it was.
 func Import(log *storage.StateLog, s *State, done storage.Done) error {
 	if err := log.Load(func([]byte, bool) error { return errNotNew }); err != nil {
 		return err
@@ -103,7 +103,7 @@ func machineOf(s *State) (*machine, error) {
 	if s.LastDelivered < 0 || s.LastAcked < 0 {
 		return nil, fmt.Errorf("%w: a time before 1970", ErrState)
 	}
-	m.life.delivered, m.life.acked, m.skip.seqs = s.LastDelivered, s.LastAcked, s.First
+	m.life.delivered, m.life.acked, m.skip.loaded = s.LastDelivered, s.LastAcked, s.First
 	m.led.last = seqPair{s.Delivered.Consumer, s.Delivered.Stream}
 	m.led.floor = seqPair{s.AckFloor.Consumer, s.AckFloor.Stream}
 	if err := m.led.take(s); err != nil {
@@ -117,8 +117,9 @@ func (l *ledger) take(s *State) error {
 	prev := l.floor
 	for i := range s.Pending {
 		p := &s.Pending[i]
-		if p.Stream <= prev.stream || p.Stream > l.last.stream || p.Consumer <= prev.consumer || p.Consumer > l.last.consumer {
-			return fmt.Errorf("%w: message %d, delivery %d is outstanding out of order or bounds", ErrState, p.Stream, p.Consumer)
+		ordered := p.Stream > prev.stream && p.Consumer > prev.consumer
+		if !ordered || p.Stream > l.last.stream || p.Consumer > l.last.consumer {
+			return fmt.Errorf("%w: message %d is outstanding out of order or out of bounds", ErrState, p.Stream)
 		}
 		if p.FirstSent < 0 || p.LastSent < 0 || p.Due <= 0 {
 			return fmt.Errorf("%w: message %d has a time that is none", ErrState, p.Stream)
