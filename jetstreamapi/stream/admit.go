@@ -100,8 +100,8 @@ func refuseAtHead(err *server.ApiError) verdict {
 func (v verdict) accepted() bool { return v.kind == 0 }
 
 // admit decides about a message, in nats-server's order of checks. It is a pure function of the settings, the position,
-// the facts and the message, which it completes: an increment gets its data, a schedule its rollup. What it accepts must
-// still [settings.fit].
+// the facts and the message, which it completes: an increment gets its data, a schedule its rollup. What it accepts
+// must still [settings.fit].
 func (c *settings) admit(at *position, f facts, in *incoming) verdict {
 	if err := c.checkForm(in); err != nil {
 		return refuse(err)

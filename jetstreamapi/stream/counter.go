@@ -160,7 +160,8 @@ func (c *settings) checkIncrement(in *incoming) *server.ApiError {
 		return server.NewJSMessageIncrPayloadError()
 	}
 	for _, value := range [][]byte{
-		h.Rollup, h.ExpectedStream, h.ExpectedLastMsgID, h.ExpectedSubjectSeqSubj, h.ExpectedLastSeq, h.ExpectedSubjectSeq,
+		h.Rollup, h.ExpectedStream, h.ExpectedLastMsgID, h.ExpectedLastSeq,
+		h.ExpectedSubjectSeq, h.ExpectedSubjectSeqSubj,
 	} {
 		if len(value) > 0 {
 			return server.NewJSMessageIncrInvalidError()

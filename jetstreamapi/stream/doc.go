@@ -10,6 +10,16 @@
 //	Log.OnVisible (on the log's ack loop, once for a group commit)
 //	  -> consumers are woken, and a goroutine sends the answers that are due (flush.go)
 //
+// # What time brings about
+//
+// A stream has one timer (upkeep.go), armed for the next thing that is due: messages that grow too old, TTLs, ids that
+// leave the dedup window, schedules (schedule_fire.go). After a restart, TTLs and schedules are found by looking
+// through the log beside the service (scan.go); until then no schedule fires.
+//
+// What is kept in memory for that is bounded: one entry for each message with a TTL, one for each id in the window, one
+// for each schedule (about 200 bytes and the subject; never more than twice as many as there are schedules). Of
+// counters (counter.go), what is on its way to the disk and at most 4 MiB of others are remembered.
+//
 // # Invariants
 //
 //  1. Nothing is published inside Deliver.

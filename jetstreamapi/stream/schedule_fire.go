@@ -9,6 +9,9 @@ import (
 	"github.com/noetl/ehdb-gateway/storage"
 )
 
+// expectedPrefix starts the names of the headers that say what a publisher expects of the stream.
+const expectedPrefix = "Nats-Expected-"
+
 // refusedPause is the wait before a message is made again that the stream did not take, for want of room or because
 // of its limits.
 const refusedPause = time.Second
@@ -200,11 +203,9 @@ func (s *Stream) makeScheduled(due *schedule, now int64) (*incoming, error) {
 // notOnFired tells the headers that a schedule or its source has and the published message has not: those of
 // schedules, and what could keep it from being stored.
 func notOnFired(name []byte) bool {
-	for _, prefix := range []string{jsapi.HeaderSchedule, "Nats-Expected-", jsapi.HeaderMsgID, jsapi.HeaderTTL, jsapi.HeaderRollup} {
-		exact := prefix == jsapi.HeaderMsgID || prefix == jsapi.HeaderTTL || prefix == jsapi.HeaderRollup
-		if bytes.HasPrefix(name, []byte(prefix)) && (!exact || len(name) == len(prefix)) {
-			return true
-		}
+	switch string(name) {
+	case jsapi.HeaderMsgID, jsapi.HeaderTTL, jsapi.HeaderRollup:
+		return true
 	}
-	return false
+	return bytes.HasPrefix(name, []byte(jsapi.HeaderSchedule)) || bytes.HasPrefix(name, []byte(expectedPrefix))
 }

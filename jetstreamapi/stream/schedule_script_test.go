@@ -10,10 +10,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// messages notes what is stored from seq to seq, without the times that fired messages carry.
-func (s *script) messages(from, to uint64) {
+// messages notes what is stored up to seq, without the times that fired messages carry.
+func (s *script) messages(to uint64) {
 	s.t.Helper()
-	for seq := from; seq <= to; seq++ {
+	for seq := uint64(1); seq <= to; seq++ {
 		s.line("message %d: %s", seq, sortedHeader(withoutTimes(s.w.message(s.t, seq))))
 	}
 }
@@ -124,7 +124,7 @@ var scheduleScripts = map[string]func(*script){
 			s.pub("s.a", "x", pairs...)
 		}
 		s.state()
-		s.messages(1, s.w.state(s.t).LastSeq)
+		s.messages(s.w.state(s.t).LastSeq)
 	},
 	"sizes": func(s *script) {
 		s.schedules(server.StreamConfig{MaxMsgSize: 100})
@@ -148,7 +148,7 @@ var scheduleScripts = map[string]func(*script){
 		s.pub("s.a", "an ordinary message ends it")
 		s.pub("s.c", "x", "Nats-Schedule-Next", "purge", "Nats-Scheduler", "s.a")
 		s.state()
-		s.messages(1, 9)
+		s.messages(9)
 	},
 	"once": func(s *script) {
 		s.schedules(server.StreamConfig{AllowMsgTTL: true})
@@ -157,7 +157,7 @@ var scheduleScripts = map[string]func(*script){
 		s.state()
 		waitFor(s.t, "the message", func() bool { return s.w.state(s.t).LastSeq == 2 })
 		s.settle(1)
-		s.messages(1, 2)
+		s.messages(2)
 		s.pub("s.b", "x", "Nats-Expected-Last-Msg-Id", "id")
 	},
 	"past": func(s *script) {
@@ -165,7 +165,7 @@ var scheduleScripts = map[string]func(*script){
 		s.quiet("s.a", "late", "Nats-Schedule", in(-time.Hour), "Nats-Schedule-Target", "s.t")
 		waitFor(s.t, "the message", func() bool { return s.w.state(s.t).LastSeq == 2 })
 		s.settle(1)
-		s.messages(1, 2)
+		s.messages(2)
 	},
 	"rollup": func(s *script) {
 		s.schedules(server.StreamConfig{})
@@ -175,7 +175,7 @@ var scheduleScripts = map[string]func(*script){
 		s.quiet("s.a", "all in one", "Nats-Schedule", in(300*time.Millisecond), "Nats-Schedule-Target", "s.t",
 			"Nats-Schedule-Rollup", "sub")
 		s.settle(1)
-		s.messages(1, 5)
+		s.messages(5)
 	},
 	"source": func(s *script) {
 		s.schedules(server.StreamConfig{})
@@ -187,7 +187,7 @@ var scheduleScripts = map[string]func(*script){
 			"Nats-Schedule-Source", "s.nothing", "C", "d")
 		waitFor(s.t, "both messages", func() bool { return s.w.state(s.t).LastSeq == 6 })
 		s.settle(4)
-		s.messages(1, 6)
+		s.messages(6)
 	},
 	"every second": func(s *script) {
 		s.schedules(server.StreamConfig{MaxMsgs: 4})
@@ -197,7 +197,7 @@ var scheduleScripts = map[string]func(*script){
 		s.state()
 		time.Sleep(1200 * time.Millisecond)
 		s.state()
-		s.messages(1, 4)
+		s.messages(4)
 	},
 	"cron": func(s *script) {
 		s.schedules(server.StreamConfig{})
@@ -207,7 +207,7 @@ var scheduleScripts = map[string]func(*script){
 		s.line("purge: %d %s", n, errorLine(err))
 		time.Sleep(1200 * time.Millisecond)
 		s.state()
-		s.messages(1, 3)
+		s.messages(3)
 	},
 	"interest": func(s *script) {
 		s.schedules(server.StreamConfig{Retention: server.InterestPolicy})
@@ -230,7 +230,7 @@ var scheduleScripts = map[string]func(*script){
 		s.quiet("s.a", "first", "Nats-Schedule", in(300*time.Millisecond), "Nats-Schedule-Target", "s.b")
 		waitFor(s.t, "both messages", func() bool { return s.w.state(s.t).LastSeq == 4 })
 		s.settle(1)
-		s.messages(1, 4)
+		s.messages(4)
 	},
 	"turned on": func(s *script) {
 		s.create(server.StreamConfig{})
@@ -239,7 +239,7 @@ var scheduleScripts = map[string]func(*script){
 		s.quiet("s.a", "x", "Nats-Schedule", in(300*time.Millisecond), "Nats-Schedule-Target", "s.t")
 		waitFor(s.t, "the message", func() bool { return s.w.state(s.t).LastSeq == 2 })
 		s.settle(1)
-		s.messages(1, 2)
+		s.messages(2)
 		s.update(func(c *server.StreamConfig) { c.AllowMsgSchedules = false })
 	},
 	"republished and mapped": func(s *script) {
@@ -251,7 +251,7 @@ var scheduleScripts = map[string]func(*script){
 		s.quiet("s.in.a", "x", "Nats-Schedule", in(300*time.Millisecond), "Nats-Schedule-Target", "s.t")
 		s.quiet("s.in.t", "x", "Nats-Schedule", in(300*time.Millisecond), "Nats-Schedule-Target", "s.t")
 		s.heard(out)
-		s.messages(1, 2)
+		s.messages(2)
 	},
 }
 
@@ -277,7 +277,7 @@ var counterScripts = map[string]func(*script){
 		s.pub("s.b", "x", "A", "b")
 		s.pub("s.b", "x", "Nats-Incr", "1")
 		s.state()
-		s.messages(1, 12)
+		s.messages(12)
 		s.del(s.w.state(s.t).LastSeq, true)
 		s.pub("s.b", "", "Nats-Incr", "1")
 		s.purge(server.JSApiStreamPurgeRequest{Subject: "s.a"})
@@ -286,14 +286,22 @@ var counterScripts = map[string]func(*script){
 	"counter headers": func(s *script) {
 		s.create(server.StreamConfig{AllowMsgCounter: true, AllowRollup: true})
 		for _, pairs := range [][]string{
-			{"Nats-Msg-Id", "a"}, {"Nats-Msg-Id", "a"}, {"Nats-Rollup", "sub"}, {"Nats-Expected-Stream", "S"},
-			{"Nats-Expected-Last-Msg-Id", "a"}, {"Nats-Expected-Last-Sequence", "1"},
-			{"Nats-Expected-Last-Subject-Sequence", "1"}, {"Nats-Expected-Last-Subject-Sequence-Subject", "s.b"},
-			{"Nats-TTL", "5"}, {"Nats-Schedule", "@every 1h"}, {"Nats-Stream-Source", "T 1"}, {"Own", "header"},
+			{"Nats-Msg-Id", "a"},
+			{"Nats-Msg-Id", "a"},
+			{"Nats-Rollup", "sub"},
+			{"Nats-Expected-Stream", "S"},
+			{"Nats-Expected-Last-Msg-Id", "a"},
+			{"Nats-Expected-Last-Sequence", "1"},
+			{"Nats-Expected-Last-Subject-Sequence", "1"},
+			{"Nats-Expected-Last-Subject-Sequence-Subject", "s.b"},
+			{"Nats-TTL", "5"},
+			{"Nats-Schedule", "@every 1h"},
+			{"Nats-Stream-Source", "T 1"},
+			{"Own", "header"},
 		} {
 			s.pub("s.a", "", append([]string{"Nats-Incr", "2"}, pairs...)...)
 		}
-		s.messages(1, 4)
+		s.messages(4)
 		s.state()
 	},
 	"counter sources": func(s *script) {
@@ -305,7 +313,7 @@ var counterScripts = map[string]func(*script){
 		s.pub("s.b", "", "Nats-Incr", "2")
 		s.pub("s.c", "", "Nats-Incr", "2", sources, `broken`)
 		s.pub("s.c", "", "Nats-Incr", "2")
-		s.messages(1, 5)
+		s.messages(5)
 	},
 	"counter sizes": func(s *script) {
 		s.create(server.StreamConfig{AllowMsgCounter: true, MaxMsgSize: 60})

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"time"
+	_ "time/tzdata" // the zones that schedules name, where the system has none
 
 	"github.com/robfig/cron/v3"
 )
