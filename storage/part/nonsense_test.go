@@ -12,14 +12,13 @@ import (
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
-// reseal makes the checksums of the block at off right again and returns where it ends.
-func reseal(b []byte, off int) int {
+// reseal makes the checksums of the block at off right again.
+func reseal(b []byte, off int) {
 	h := b[off : off+32]
 	end := off + 32 + u32(h, 4)
 	binary.LittleEndian.PutUint32(h[28:], castagnoli(0, b[off+32:end]))
 	place := binary.LittleEndian.AppendUint64(bytes.Clone(b[16:32]), uint64(off))
 	binary.LittleEndian.PutUint32(h, castagnoli(castagnoli(0, place), h[4:]))
-	return end
 }
 
 // isCorrupt accepts a *CorruptError. The offset is where a table says that something is: that may be anywhere.

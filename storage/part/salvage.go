@@ -10,8 +10,8 @@ import (
 // Lost is a stretch of a file that Salvage could not read.
 type Lost struct {
 	Offset, Len int64
-	// Log and Data are known when the block's header was whole: Data tells that there were records of Log in it. Else the
-	// stretch may hold anything.
+	// Log and Data are known when the block's header was whole: Data tells that there were records of Log in it. Else
+	// the stretch may hold anything.
 	Known bool
 	Log   uint64
 	Data  bool
@@ -19,8 +19,8 @@ type Lost struct {
 }
 
 // Salvage reads what is whole of a damaged part without its index: it goes from block to block, and looks for the next
-// header behind what is damaged. fn is called with the records of each data block, in the order of the file; blocks
-// of one log ascend, so a gap between two blocks of it, beyond what deletions account for, is what was lost. An error of
+// header behind what is damaged. fn is called with the records of each data block, in the order of the file; blocks of
+// one log ascend, so a gap between two blocks of it, beyond what deletions account for, is what was lost. An error of
 // fn ends it. Without a readable header the footer has to be whole, and the part not encrypted.
 func Salvage(fsys vfs.FS, name string, k *Keys, fn func(log uint64, recs []Record) error) ([]Lost, error) {
 	f, err := fsys.OpenRead(name)
@@ -118,8 +118,7 @@ func (s *salvager) step(off, end int64) (int64, error) {
 	}
 	ref := blockRef{off: off, len: blockHeader + h.len}
 	recs, err := s.records(ref, &h)
-	var ce *CorruptError
-	if errors.As(err, &ce) {
+	if ce, ok := errors.AsType[*CorruptError](err); ok {
 		s.lost = append(s.lost, Lost{
 			Offset: off, Len: int64(ref.len), Known: true, Log: h.log, Data: h.kind == kindData, Err: ce.Err,
 		})

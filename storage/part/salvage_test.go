@@ -54,11 +54,25 @@ func TestSalvage(t *testing.T) {
 				continue
 			}
 			l := lost[0]
-			if int64(i) < l.Offset || int64(i) >= l.Offset+l.Len || l.Err == nil || missing > 8 || l.Known && l.Data != (missing > 0) {
+			if off, end := blockAt(raw, i); l.Offset != int64(off) || l.Len != int64(end-off) {
+				t.Fatalf("byte %d: lost %+v, it is in the block from %d to %d", i, l, off, end)
+			}
+			if l.Err == nil || missing > 8 || l.Known && l.Data != (missing > 0) {
 				t.Fatalf("byte %d: %d records missing, said to be lost: %+v", i, missing, l)
 			}
 		}
 	}
+}
+
+// blockAt returns where the block, the header or the footer with byte i is.
+func blockAt(raw []byte, i int) (off, end int) {
+	if n := len(raw); i >= n-96 {
+		return n - 96, n
+	}
+	for end = 128; end <= i; {
+		off, end = end, end+32+u32(raw, end+4)
+	}
+	return off, end
 }
 
 // absent returns how many of want are not in got, which is to have nothing else and the same order.
@@ -85,8 +99,7 @@ func TestSalvageOfAFragment(t *testing.T) {
 	for _, n := range []int{0, 50, 128, 140, 1000, 5000, len(raw) - 1} {
 		got, lost, err := salvage(t, raw[:n], nil)
 		if n < 128 {
-			var ce *part.CorruptError
-			if !errors.As(err, &ce) {
+			if _, ok := errors.AsType[*part.CorruptError](err); !ok {
 				t.Fatalf("%d bytes: %v", n, err)
 			}
 			continue
