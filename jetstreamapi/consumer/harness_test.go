@@ -64,10 +64,10 @@ func newHarness(tb testing.TB, log *storage.Log) *harness {
 	return h
 }
 
-func (h *harness) put(subject, header, data string) uint64 {
+func (h *harness) put(subject, data string) uint64 {
 	h.t.Helper()
 	h.seq++
-	rec := storage.Record{Seq: h.seq, Time: h.now, Key: []byte(subject), Header: []byte(header), Data: []byte(data)}
+	rec := storage.Record{Seq: h.seq, Time: h.now, Key: []byte(subject), Data: []byte(data)}
 	h.settled(h.log.Append(&rec, nil))
 	return h.seq
 }

@@ -38,7 +38,7 @@ func newModel(tb testing.TB, log *storage.Log, cfg server.ConsumerConfig, before
 	}
 	last := map[string]uint64{}
 	for _, subject := range before {
-		seq := m.put(subject, "", "data")
+		seq := m.put(subject, "data")
 		if cfg.DeliverPolicy == server.DeliverLastPerSubject {
 			delete(m.stored, last[subject])
 		}
@@ -244,7 +244,7 @@ func matches(cfg *server.ConsumerConfig, subject string) bool {
 func (m *model) doPut(t *rapid.T) {
 	subject := rapid.SampledFrom([]string{"a.x", "a.y"}).Draw(t, "subject")
 	for range rapid.IntRange(1, 5).Draw(t, "n") {
-		seq := m.put(subject, "", "data")
+		seq := m.put(subject, "data")
 		if matches(&m.m.set.cfg, subject) {
 			m.stored[seq] = true
 		}
@@ -392,7 +392,7 @@ func TestStallDetector(t *testing.T) {
 	if why := m.stalled(); why != "" {
 		t.Fatalf("nothing to deliver, yet: %s", why)
 	}
-	m.put("a.x", "", "data")
+	m.put("a.x", "data")
 	if m.stalled() == "" { // the machine was not run
 		t.Error("a pending message that is not delivered was not seen")
 	}

@@ -192,7 +192,7 @@ func (h *harness) runPut(args []string) {
 		data = strings.Repeat("x", 300_000)
 	}
 	for range n {
-		h.put(args[0], "", data)
+		h.put(args[0], data)
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/noetl/ehdb-gateway/storage"
 )
 
-// skipList is what a consumer with deliver policy last_per_subject gives before it reads on from its cursor. What leaves
-// the log leaves the list.
+// skipList is what a consumer with deliver policy last_per_subject gives before it reads on from its cursor. What
+// leaves the log leaves the list.
 type skipList struct {
 	loaded []uint64        // ascending; until follow
 	live   *storage.Subset // from then on; nil: the list is empty

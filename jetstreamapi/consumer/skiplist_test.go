@@ -18,7 +18,7 @@ func TestRemovedWhileDelivered(t *testing.T) {
 				FilterSubject: ">",
 			}, "a.x", "a.y").harness
 			h.listen("in0")
-			h.put("a.x", "", "data")
+			h.put("a.x", "data")
 			for seq := uint64(1); seq <= 3; seq++ {
 				h.m.begin(h.now)
 				h.m.out = new(outbox)
