@@ -52,7 +52,7 @@ func serveStreamRestore(r *request, out *publisher) {
 		r.fail(out, server.NewJSRestoreSubscribeFailedError(err, subject))
 		return
 	}
-	if err := r.acc.transfers.start(create.Storage == server.FileStorage, s.run); err != nil {
+	if err := r.acc.transfers.start(r.svc.stopping, create.Storage == server.FileStorage, s.run); err != nil {
 		s.chunks.close()
 		r.fail(out, server.NewJSStreamRestoreError(err, server.Unless(err)))
 		return
@@ -125,7 +125,8 @@ func (s *restore) run(ctx context.Context) {
 func (s *restore) finish(e *streamEntry, err error) {
 	name, took := s.req.Name, slog.Duration("took", time.Since(s.start))
 	log := s.acc.svc.log.With(slog.String("account", s.acc.name), slog.String("stream", name))
-	resp := server.JSApiStreamCreateResponse{ApiResponse: server.ApiResponse{Type: server.JSApiStreamCreateResponseType}}
+	var resp server.JSApiStreamCreateResponse
+	resp.Type = server.JSApiStreamCreateResponseType
 	if err != nil {
 		log.Warn("a restore failed", slog.Any("error", err), took)
 		resp.Error = server.NewJSStreamRestoreError(err, server.Unless(err))

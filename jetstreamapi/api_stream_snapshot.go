@@ -34,7 +34,7 @@ func serveStreamSnapshot(r *request, out *publisher) {
 		return
 	}
 	s := &snapshot{r: r, e: e, req: &req, start: time.Now().UTC()}
-	err := r.acc.transfers.start(!e.memory, func(ctx context.Context) { s.run(ctx, &resp) })
+	err := r.acc.transfers.start(r.svc.stopping, !e.memory, func(ctx context.Context) { s.run(ctx, &resp) })
 	if err != nil {
 		r.fail(out, server.NewJSStreamSnapshotError(err, server.Unless(err)))
 	}

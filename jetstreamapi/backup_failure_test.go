@@ -3,6 +3,7 @@ package jetstreamapi
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -25,20 +26,24 @@ func logsLeft(st *storage.Store) (n int) {
 }
 
 // half starts a restore of a backup with a consumer and sends the first part of it.
-func half(t *testing.T, p *party) (to string, answers <-chan answer, rest string) {
+func half(t *testing.T, p *party) (to, rest string) {
 	t.Helper()
-	big := strings.Repeat("0123456789abcdef", 1<<16)
+	r := rand.New(rand.NewPCG(1, 2))
+	random := make([]byte, 500_000)
+	for i := range random {
+		random[i] = byte(r.Uint32())
+	}
 	entries := [][3]string{
 		{"state.json", "", `{"first_seq":1,"last_seq":3,"messages":3,"consumer_count":1}`},
 		{"consumers/C", "", `{"config":{"durable_name":"C","ack_policy":"explicit"},"state":{}}`},
 	}
 	for i := range 3 {
-		entries = append(entries, [3]string{"r", fmt.Sprint(i + 1), fmt.Sprint(i, big)})
+		entries = append(entries, [3]string{"r", fmt.Sprint(i + 1), string(random)})
 	}
 	data := archiveOf(append(entries, [3]string{"END"})...)
 	to = startRestore(t, p, "R", `{"config":{"subjects":["r"]},"state":{}}`)
 	inbox := nats.NewInbox()
-	answers = p.listen(inbox)
+	answers := p.listen(inbox)
 	for n := range len(data) - 100 {
 		if n%1000 == 0 {
 			p.send(t, to, inbox, data[n:min(n+1000, len(data)-100)])
@@ -47,7 +52,7 @@ func half(t *testing.T, p *party) (to string, answers <-chan answer, rest string
 			}
 		}
 	}
-	return to, answers, data[len(data)-100:]
+	return to, data[len(data)-100:]
 }
 
 func TestAbandonedRestoreLeavesNothing(t *testing.T) {
@@ -57,7 +62,7 @@ func TestAbandonedRestoreLeavesNothing(t *testing.T) {
 	s := startService(t, o)
 	p := newParty(t, b, "$G")
 	done := p.listen("$JS.EVENT.ADVISORY.STREAM.RESTORE_COMPLETE.R")
-	to, _, _ := half(t, p)
+	to, _ := half(t, p)
 	if n := logsLeft(s.Store()); n != 2 {
 		t.Fatalf("%d logs while it is under way", n)
 	}
@@ -96,7 +101,7 @@ func TestRestoreIsWholeAfterARestart(t *testing.T) {
 	if n := logsLeft(s.Store()); n != 0 {
 		t.Errorf("%d logs are left", n)
 	}
-	to, _, rest := half(t, p)
+	to, rest := half(t, p)
 	p.send(t, to, "rest", rest)
 	inbox := nats.NewInbox()
 	end := p.listen(inbox)
@@ -117,7 +122,7 @@ func TestNameTakenDuringRestore(t *testing.T) {
 	b := bus.NewRouter()
 	s := startService(t, testOptions(b, t.TempDir()))
 	p := newParty(t, b, "$G")
-	to, _, rest := half(t, p)
+	to, rest := half(t, p)
 	p.must(t, nil, "$JS.API.STREAM.CREATE.R", `{"name":"R","subjects":["other"]}`)
 	inbox := nats.NewInbox()
 	answers := p.listen(inbox)
@@ -221,7 +226,7 @@ func TestRestoreOfAWorkQueue(t *testing.T) {
 		got := pullFrom(t, p, "C", 4)
 		p.request(t, got[0].reply, "", "+ACK")
 		p.request(t, got[2].reply, "", "+ACK")
-		b := takeBackup(t, p, "S", "")
+		b := takeBackup(t, p, "")
 		ok(t, restoreBackup(t, both["gateway"], "S", restoreRequest(&b), b.data, 1000))
 		sameStream(t, p, both["gateway"], "C")
 		g := both["gateway"]
@@ -243,7 +248,7 @@ func TestRestoreLeavesOutWhatExpired(t *testing.T) {
 	ok(t, p.request(t, "$JS.API.STREAM.CREATE.S", "", `{"name":"S","subjects":["s"],"allow_msg_ttl":true}`))
 	ok(t, p.request(t, "s", "", "stays"))
 	ok(t, p.request(t, "s", ttl, "goes"))
-	b := takeBackup(t, p, "S", "")
+	b := takeBackup(t, p, "")
 	p.request(t, "$JS.API.STREAM.DELETE.S", "", "")
 	time.Sleep(1100 * time.Millisecond)
 	a := ok(t, restoreBackup(t, p, "S", restoreRequest(&b), b.data, 1000))

@@ -74,12 +74,12 @@ type backup struct {
 	end    answer
 }
 
-// takeBackup takes a snapshot, acknowledging each chunk.
-func takeBackup(tb testing.TB, p peer, stream, more string) backup {
+// takeBackup takes a snapshot of stream S, acknowledging each chunk.
+func takeBackup(tb testing.TB, p peer, more string) backup {
 	tb.Helper()
 	inbox := nats.NewInbox()
 	chunks := p.listen(inbox)
-	a := p.request(tb, "$JS.API.STREAM.SNAPSHOT."+stream, "", `{"deliver_subject":"`+inbox+`"`+more+`}`)
+	a := p.request(tb, "$JS.API.STREAM.SNAPSHOT.S", "", `{"deliver_subject":"`+inbox+`"`+more+`}`)
 	var b backup
 	if err := json.Unmarshal([]byte(a.data), &b.head); err != nil || b.head.Error != nil {
 		tb.Fatalf("snapshot: %v, %v", a, err)
@@ -237,7 +237,7 @@ func plain(a answer) string {
 // goesOn checks that a restored stream is the old one to its clients.
 func goesOn(t *testing.T, p peer) {
 	t.Helper()
-	if _, real := p.(*oracle); !real { // which forgets message ids in a restore
+	if _, isOracle := p.(*oracle); !isOracle { // which forgets message ids in a restore
 		a := p.request(t, "s.0", "NATS/1.0\r\nNats-Msg-Id: id27\r\n\r\n", "again")
 		if !strings.Contains(a.data, `"duplicate": true`) {
 			t.Errorf("a message id is forgotten: %v", a)
@@ -279,7 +279,7 @@ func TestBackupsBetweenServers(t *testing.T) {
 					if c.to != peer(oracle2) {
 						furnish(t, c.from, storage)
 					}
-					b := takeBackup(t, c.from, "S", "")
+					b := takeBackup(t, c.from, "")
 					a := restoreBackup(t, c.to, "S", restoreRequest(&b), b.data, c.size)
 					ok(t, a)
 					if c.to == peer(oracle2) {
@@ -320,16 +320,17 @@ func fill(tb testing.TB, p peer, n int) {
 // The transport is nats-server's: sizes, replies, window and ends.
 func TestSnapshotTransportAsNATSServer(t *testing.T) {
 	status := func(p peer, a answer) string {
-		if _, real := p.(*oracle); real {
+		if _, isOracle := p.(*oracle); isOracle {
 			return a.header
 		}
 		return clientHeader(a.header)
 	}
 	script := func(t *testing.T, p peer) string {
+		t.Helper()
 		var out strings.Builder
 		fill(t, p, 20)
 		for _, more := range []string{"", `,"chunk_size":1024`, `,"chunk_size":1,"window_size":1`, `,"chunk_size":5000,"no_consumers":true`} {
-			b := takeBackup(t, p, "S", more)
+			b := takeBackup(t, p, more)
 			want := max(1, (len(b.data)+1023)/1024)
 			fmt.Fprintf(&out, "%s: %v chunks as expected, end %s\n", more, b.chunks == want || !strings.Contains(more, "1024"),
 				status(p, b.end))
@@ -407,7 +408,7 @@ func TestTransferAdvisories(t *testing.T) {
 		var out []string
 		events := p.listen("$JS.EVENT.ADVISORY.STREAM.>")
 		fill(t, p, 2)
-		b := takeBackup(t, p, "S", "")
+		b := takeBackup(t, p, "")
 		p.request(t, "$JS.API.STREAM.DELETE.S", "", "")
 		ok(t, restoreBackup(t, p, "S", restoreRequest(&b), b.data, 1000))
 		for range 7 {
@@ -482,8 +483,10 @@ func TestBadBackups(t *testing.T) {
 		"bad subject":       {archiveOf(one, [3]string{"r..x", "1", "x"}, end), "has no valid subject"},
 		"consumer twice": {archiveOf(state(`{"consumer_count":2}`), [3]string{"consumers/C", "", `{"config":{"ack_policy":"none"},"state":{}}`},
 			[3]string{"consumers/C", "", `{"config":{"ack_policy":"none"},"state":{}}`}, end), "consumer name already in use"},
-		"bad consumer": {archiveOf(state(`{"consumer_count":1}`), [3]string{"consumers/C", "",
-			`{"config":{"name":"C","ack_policy":"none"},"state":{"delivered":{"consumer_seq":1},"ack_floor":{"consumer_seq":2}}}`}, end), `restore failed: failed to set consumer \"C\" state: `},
+		"bad consumer": {archiveOf(state(`{"consumer_count":1}`), [3]string{
+			"consumers/C", "",
+			`{"config":{"name":"C","ack_policy":"none"},"state":{"delivered":{"consumer_seq":1},"ack_floor":{"consumer_seq":2}}}`,
+		}, end), `restore failed: failed to set consumer \"C\" state: `},
 	} {
 		got := restoreBackup(t, gateway, "R", config, b.data, 10_000)
 		if b.ours == "" {

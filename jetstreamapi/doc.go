@@ -16,4 +16,10 @@
 //
 // A change appends to the catalog's log before the asset takes its first message, and is answered once that record is
 // durable. All of it shares one write-ahead log, so a message that was acknowledged never outlives its stream's record.
+//
+// # Snapshots and restores
+//
+// Each is a goroutine for as long as its client keeps up (transfers.go). A restore writes into logs that the catalog
+// does not know: whatever ends it, they are dropped, at the next start at the latest. One entry of the catalog then
+// brings the stream and its consumers into being (restore_adopt.go).
 package jetstreamapi

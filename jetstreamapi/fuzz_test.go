@@ -1,13 +1,17 @@
 package jetstreamapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/s2"
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/archive"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 	"github.com/noetl/ehdb-gateway/subjects"
 )
 
@@ -83,6 +87,58 @@ func FuzzDirectGet(f *testing.F) {
 		a := p.request(t, subject, "", body)
 		if !a.nobody && a.header == "" && !strings.Contains(body, "no_hdr") {
 			t.Fatalf("%s %q got %q without a header", subject, body, a.data)
+		}
+	})
+}
+
+// FuzzRestore reads any archive, and any state and consumer in it: an error or a stream; never a panic, and nothing is
+// left of what failed.
+func FuzzRestore(f *testing.F) {
+	const state, consumer = `{"first_seq":1,"last_seq":9,"messages":2,"consumer_count":1}`, `{"config":{"ack_policy":"explicit"},
+		"state":{"delivered":{"consumer_seq":3,"stream_seq":2},"pending":{"2":{"Sequence":2,"Timestamp":5}},"redelivered":{"2":1}}}`
+	f.Add(state, consumer, "r", uint64(2), "NATS/1.0\r\nNats-TTL: 5s\r\n\r\n", int64(7))
+	f.Add(`{"first_seq":1,"last_seq":9223372036854775807,"consumer_count":1}`, consumer, "r", uint64(1), "", int64(-1))
+	f.Add(state, `{"config":{"deliver_policy":"by_start_sequence","opt_start_seq":18446744073709551615},"state":{}}`, "r",
+		uint64(9), "", int64(1))
+	b := bus.NewRouter()
+	s := New(testOptions(b, ""))
+	if err := s.Start(f.Context()); err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() {
+		if err := s.Stop(f.Context()); err != nil {
+			f.Error(err)
+		}
+	})
+	f.Fuzz(func(t *testing.T, state, consumer, subject string, seq uint64, header string, at int64) {
+		a := s.account("$G")
+		req := &jsapi.StreamCreateRequest{StreamConfig: server.StreamConfig{
+			Name: "R", Storage: server.MemoryStorage, Subjects: []string{"r"},
+		}}
+		if apiErr := a.checkRestore(req); apiErr != nil {
+			t.Fatal(apiErr)
+		}
+		var raw bytes.Buffer
+		enc := s2.NewWriter(&raw)
+		w := archive.NewWriter(enc)
+		_ = w.Add([]byte(archive.StateName), 1, 0, nil, []byte(state))
+		_ = w.Add([]byte(archive.ConsumerPrefix+"C"), 1, 0, nil, []byte(consumer))
+		_ = w.Add([]byte(subject), at, seq, []byte(header), []byte("data"))
+		_ = w.End()
+		_ = enc.Close()
+		l := &loader{ctx: t.Context(), acc: a, req: req}
+		err := l.load(&raw)
+		if err == nil {
+			_, err = l.adopt()
+		}
+		l.abandon()
+		p := newParty(t, b, "$G")
+		if err == nil {
+			p.must(t, nil, "$JS.API.STREAM.INFO.R", "")
+			p.must(t, nil, "$JS.API.STREAM.DELETE.R", "")
+		}
+		if n := logsLeft(s.mem); n != 0 {
+			t.Fatalf("%d logs are left after %v", n, err)
 		}
 	})
 }

@@ -39,7 +39,7 @@ type Options struct {
 	ReadWorkers  int           // for each account; default the number of cores, at least 2
 	ReopenDelay  time.Duration // first pause before a failed data directory is opened again; default 100 ms
 	MaxPending   int64         // bytes a batched direct get may answer with; default 64 MiB
-	MaxPayload   int64         // bytes of a message, header included, that a restore accepts; default 64 MiB
+	MaxPayload   int64         // bytes of a message, header included, that a restore accepts; default 1 MiB
 	Logger       *slog.Logger  // default: none
 	SyncInterval time.Duration // shown in jsz
 
@@ -86,7 +86,7 @@ func (o *Options) setDefaults() {
 		o.MaxPending = 64 << 20
 	}
 	if o.MaxPayload <= 0 {
-		o.MaxPayload = 64 << 20
+		o.MaxPayload = server.MAX_PAYLOAD_SIZE
 	}
 	if o.patience == (patience{}) {
 		o.patience = defaultPatience

@@ -32,6 +32,9 @@ func (s *Service) SetAccounts(accounts map[string]server.JetStreamAccountLimits,
 	return errors.Join(append(errs, s.setOutsiders(outsiders))...)
 }
 
+// SetMaxPayload changes Options.MaxPayload while the service runs.
+func (s *Service) SetMaxPayload(n int64) { s.maxPayload.Store(n) }
+
 func (s *Service) removeAccount(a *account) {
 	a.stopServing()
 	a.stopAssets(a.sortedStreams(""))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"time"
 
@@ -30,8 +31,8 @@ const (
 // mostSeq leaves room for what a stream gets after it was restored.
 const mostSeq = math.MaxInt64
 
-var errTarSnapshot = errors.New("this is a snapshot in the tar form of nats-server before 2.15, which is not read here; " +
-	"restore it into a nats-server 2.15 and take the backup from that")
+var errTarSnapshot = errors.New("this is a snapshot in the tar form of nats-server before 2.15, " +
+	"which is not read here; restore it into a nats-server 2.15 and take the backup from that")
 
 // loader makes a stream's log and its consumers' states from a backup.
 type loader struct {
@@ -192,7 +193,7 @@ func (l *loader) loadMessages() error {
 		if err := l.checkMessage(e); err != nil {
 			return err
 		}
-		if l.body, err = l.in.Body(l.body[:0], l.acc.svc.opts.MaxPayload); err != nil {
+		if l.body, err = l.in.Body(l.body[:0], l.acc.svc.maxPayload.Load()); err != nil {
 			return fmt.Errorf("failed to read message sequence %d: %w", e.Seq, err)
 		}
 		l.last = e.Seq
@@ -213,7 +214,7 @@ func (l *loader) checkMessage(e *archive.Entry) error {
 		return fmt.Errorf("message sequence %d is too high", e.Seq)
 	case e.Seq <= l.last:
 		return fmt.Errorf("message sequence %d out of order", e.Seq)
-	case size > l.acc.svc.opts.MaxPayload:
+	case size > l.acc.svc.maxPayload.Load():
 		return fmt.Errorf("message sequence %d exceeds maximum payload size", e.Seq)
 	case mms >= 0 && size > mms:
 		return fmt.Errorf("message sequence %d exceeds maximum message size", e.Seq)
@@ -227,7 +228,7 @@ func (l *loader) checkMessage(e *archive.Entry) error {
 
 // keep appends a message, unless its time is over.
 func (l *loader) keep(m *storage.Record) error {
-	if h := m.Header; len(h) > 0 && !(bytes.HasPrefix(h, []byte("NATS/1.0")) && bytes.HasSuffix(h, []byte("\r\n\r\n"))) {
+	if len(m.Header) > 0 && !isHeader(m.Header) {
 		return fmt.Errorf("message sequence %d has a header block that is none", m.Seq)
 	}
 	expired, err := stream.Expired(m.Header, m.Time, time.Now().UnixNano())
@@ -250,6 +251,11 @@ func (l *loader) keep(m *storage.Record) error {
 	return nil
 }
 
+// isHeader reports whether b is delimited as a header block is.
+func isHeader(b []byte) bool {
+	return bytes.HasPrefix(b, []byte("NATS/1.0")) && bytes.HasSuffix(b, []byte("\r\n\r\n"))
+}
+
 // fullRetry is the pause before a record is offered again to a full shard that does not say when it has room.
 const fullRetry = 2 * time.Millisecond
 
@@ -269,7 +275,10 @@ func (l *loader) append(m *storage.Record) error {
 		if !errors.Is(err, storage.ErrFull) {
 			return err
 		}
-		time.Sleep(fullRetry)
+		select {
+		case <-time.After(fullRetry):
+		case <-l.ctx.Done():
+		}
 	}
 }
 
@@ -302,6 +311,6 @@ func (l *loader) abandon() {
 		errs = append(errs, l.e.dropLog())
 	}
 	if err := errors.Join(errs...); err != nil {
-		l.e.logger().Warn("what is left of a failed restore is removed at the next start", "error", err)
+		l.e.logger().Warn("what is left of a failed restore is removed at the next start", slog.Any("error", err))
 	}
 }

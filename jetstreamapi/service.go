@@ -33,7 +33,9 @@ type Service struct {
 	apiTotal  atomic.Uint64
 	apiErrors atomic.Uint64
 	retired   retired
-	started   time.Time
+
+	maxPayload atomic.Int64 // see Options
+	started    time.Time
 
 	stopping context.Context // ends when Stop is called
 	stop     context.CancelFunc
@@ -45,6 +47,7 @@ func New(o Options) *Service {
 	o.setDefaults()
 	s := &Service{opts: o, log: o.Logger, accounts: make(map[string]*account, len(o.Accounts))}
 	s.files.failed = make(chan error, 1)
+	s.maxPayload.Store(o.MaxPayload)
 	for name, limits := range o.Accounts {
 		s.accounts[name] = newAccount(s, name, limits)
 	}

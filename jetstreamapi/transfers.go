@@ -32,9 +32,10 @@ var (
 	errShutdown  = errors.New("server is shutting down")
 )
 
-// start runs one. Its context ends, with the cause, when it has to give up.
-func (ts *transfers) start(files bool, run func(context.Context)) error {
-	ctx, cancel := context.WithCancelCause(context.Background())
+// start runs one. Its context has the values of the service's and ends, with the cause, when it has to give up: after
+// the API was closed, so that it can still be told about.
+func (ts *transfers) start(service context.Context, files bool, run func(context.Context)) error {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(service))
 	t := &transfer{files: files, cancel: cancel, done: make(chan struct{})}
 	ts.mu.Lock()
 	defer ts.mu.Unlock()

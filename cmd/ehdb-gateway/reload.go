@@ -27,6 +27,7 @@ func (a *app) reload() error {
 	a.monitor.SetOptions(next.Server)
 	a.log.SetLevels(next.Server.Debug, next.Server.Trace)
 	if a.streams != nil {
+		a.streams.svc.SetMaxPayload(int64(next.Server.MaxPayload))
 		if err := a.streams.svc.SetAccounts(next.JetStreamAccounts, outsiders(next)); err != nil {
 			return fmt.Errorf("limits and users are in force, accounts with JetStream are not: %w", err)
 		}

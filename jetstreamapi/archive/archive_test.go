@@ -96,8 +96,10 @@ func TestAsNATSServer(t *testing.T) {
 		var theirs bytes.Buffer
 		w := natsarchive.NewWriter(&theirs)
 		for _, i := range append(list, item{}) {
-			h := &natsarchive.Header{Name: i.Name, Timestamp: i.Time, Sequence: i.Seq,
-				HeaderSize: int64(len(i.Header)), PayloadSize: int64(len(i.Data))}
+			h := &natsarchive.Header{
+				Name: i.Name, Timestamp: i.Time, Sequence: i.Seq,
+				HeaderSize: int64(len(i.Header)), PayloadSize: int64(len(i.Data)),
+			}
 			if err := w.WriteHeader(h); err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,6 @@
 //	<subject>         a message: seq from 1, ascending, with gaps; time in Unix nanoseconds
 //
 // A backup is this, compressed as an S2 stream. The package knows neither compression nor what is in an entry: it reads
-// from an io.Reader and writes to an io.Writer, and has no policy of its own but that it never allocates for a length it
-// only read about.
+// from an io.Reader and writes to an io.Writer, and has no policy of its own but that it never allocates for a length
+// it only read about.
 package archive

@@ -9,8 +9,8 @@ import (
 )
 
 // NATS returns the state in the form of nats-server, as far as that goes. It has one time for an outstanding message,
-// from which its ack wait runs: it is chosen such that the message comes again when it would have come here. upTo is the
-// last sequence of the stream it goes with: nothing above counts. now is in Unix nanoseconds.
+// from which its ack wait runs: it is chosen such that the message comes again when it would have come here. upTo is
+// the last sequence of the stream it goes with: nothing above counts. now is in Unix nanoseconds.
 func (s *State) NATS(cfg *server.ConsumerConfig, upTo uint64, now int64) server.ConsumerState {
 	out := server.ConsumerState{
 		Delivered: server.SequencePair{Consumer: s.Delivered.Consumer, Stream: min(s.Delivered.Stream, upTo)},
