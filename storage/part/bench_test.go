@@ -15,26 +15,44 @@ const (
 	benchKeys    = 100_000
 )
 
-// benchRecord gives record i of the same 1,000,000, of 128 bytes each under 100,000 keys.
-func benchRecord(rnd *rand.Rand, i int, data []byte, key []byte) part.Record {
-	k := rnd.IntN(benchKeys)
-	key = fmt.Appendf(key[:0], "orders.%d.%s.item.%d", k%1000, [...]string{"eu", "us", "ap", "za"}[k%4], k)
-	for j := 0; j < len(data); j += 8 {
-		data[j] = byte(rnd.Uint32())
-	}
-	return part.Record{Seq: uint64(i) + 1, Time: int64(i) * 1000, Key: key, Data: data}
+// benchKey is one of 100,000 keys.
+func benchKey(k int) []byte {
+	return fmt.Appendf(nil, "orders.%d.%s.item.%d", k%1000, [...]string{"eu", "us", "ap", "za"}[k%4], k)
 }
 
-func benchPart(b *testing.B, o part.Options) (string, part.Info) {
+// benchInput is what 1,000,000 records of 128 bytes under 100,000 keys are made of.
+type benchInput struct {
+	keys [][]byte
+	pick []uint32
+	data []byte
+}
+
+func newBenchInput() *benchInput {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	in := &benchInput{pick: make([]uint32, benchRecords), data: make([]byte, 1<<20)}
+	for k := range benchKeys {
+		in.keys = append(in.keys, benchKey(k))
+	}
+	for i := range in.pick {
+		in.pick[i] = rnd.Uint32N(benchKeys)
+	}
+	for i := 0; i < len(in.data); i += 8 { // about as compressible as text
+		in.data[i] = byte(rnd.Uint32())
+	}
+	return in
+}
+
+func benchPart(b *testing.B, o part.Options, in *benchInput) (string, part.Info) {
 	b.Helper()
-	dir := b.TempDir()
-	w, err := part.Create(vfs.OS{}, dir, o)
+	w, err := part.Create(vfs.OS{}, b.TempDir(), o)
 	check(b, err)
 	check(b, w.BeginLog(1, nil))
-	rnd, data, key := rand.New(rand.NewPCG(1, 2)), make([]byte, 128), make([]byte, 64)
-	for i := range benchRecords {
-		r := benchRecord(rnd, i, data, key)
-		check(b, w.Add(&r))
+	for i, k := range in.pick {
+		at := i * 128 % (len(in.data) - 128)
+		r := part.Record{Seq: uint64(i) + 1, Time: int64(i) * 1000, Key: in.keys[k], Data: in.data[at : at+128]}
+		if err := w.Add(&r); err != nil {
+			b.Fatal(err)
+		}
 	}
 	info, err := w.Finish()
 	check(b, err)
@@ -45,9 +63,10 @@ func BenchmarkBuild(b *testing.B) {
 	for _, c := range []part.Codec{part.None, part.S2, part.Zstd} {
 		b.Run(fmt.Sprint("codec", c), func(b *testing.B) {
 			var info part.Info
+			in := newBenchInput()
 			for b.Loop() {
 				var path string
-				path, info = benchPart(b, part.Options{Codec: c})
+				path, info = benchPart(b, part.Options{Codec: c}, in)
 				check(b, os.Remove(path))
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchRecords, "ns/record")
@@ -59,7 +78,7 @@ func BenchmarkBuild(b *testing.B) {
 
 func benchSection(b *testing.B, cache int64) (*part.Reader, *part.Section) {
 	b.Helper()
-	path, _ := benchPart(b, part.Options{})
+	path, _ := benchPart(b, part.Options{}, newBenchInput())
 	var c part.BlockCache
 	if cache > 0 {
 		c = part.NewCache(cache)
@@ -69,6 +88,13 @@ func benchSection(b *testing.B, cache int64) (*part.Reader, *part.Section) {
 	return r, s
 }
 
+// noErr is check without the cost of Helper, which is more than that of some queries.
+func noErr(b *testing.B, err error) { //nolint:thelper // see above
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
 func BenchmarkGet(b *testing.B) {
 	for name, cache := range map[string]int64{"cached": 512 << 20, "uncached": 0, "small-cache": 16 << 20} {
 		b.Run(name, func(b *testing.B) {
@@ -76,7 +102,7 @@ func BenchmarkGet(b *testing.B) {
 			if cache > 64<<20 {
 				for seq := uint64(1); seq <= benchRecords; seq += 300 {
 					_, _, err := s.Get(seq, nil)
-					check(b, err)
+					noErr(b, err)
 				}
 			}
 			rnd := rand.New(rand.NewPCG(3, 4))
@@ -102,54 +128,54 @@ func BenchmarkQuery(b *testing.B) {
 	b.Run("LastOf", func(b *testing.B) {
 		for b.Loop() {
 			k := rnd.IntN(benchKeys)
-			_, _, err := s.LastOf(fmt.Appendf(nil, "orders.%d.%s.item.%d", k%1000, [...]string{"eu", "us", "ap", "za"}[k%4], k), 0, nil)
-			check(b, err)
+			_, _, err := s.LastOf(benchKey(k), 0, nil)
+			noErr(b, err)
 		}
 	})
 	b.Run("FindKey-absent", func(b *testing.B) {
 		for b.Loop() {
 			_, _, err := s.FindKey(fmt.Appendf(nil, "orders.%d.none", rnd.Uint32()))
-			check(b, err)
+			noErr(b, err)
 		}
 	})
 	for _, f := range []part.Filter{whole("orders.77."), wild("orders.77.>"), wild("orders.*.eu.>"), wild("orders.*.*.item.77"), wild("orders.>")} {
 		name := fmt.Sprintf("%T=%v", f, f)
 		m, err := s.Match(f)
-		check(b, err)
+		noErr(b, err)
 		b.Run("Match/"+name, func(b *testing.B) {
 			for b.Loop() {
 				_, err := s.Match(f)
-				check(b, err)
+				noErr(b, err)
 			}
 		})
 		for _, from := range []uint32{0, benchRecords / 2} {
 			b.Run(fmt.Sprintf("Count/%s/from=%d", name, from), func(b *testing.B) {
 				for b.Loop() {
 					_, err := s.Count(from, m, nil)
-					check(b, err)
+					noErr(b, err)
 				}
 			})
 		}
 		b.Run("CountDead/"+name, func(b *testing.B) {
 			for b.Loop() {
 				_, err := s.Count(benchRecords/2, m, dead)
-				check(b, err)
+				noErr(b, err)
 			}
 		})
 		b.Run("Next/"+name, func(b *testing.B) {
 			for b.Loop() {
 				_, _, err := s.Next(rnd.Uint32N(benchRecords), m, dead)
-				check(b, err)
+				noErr(b, err)
 			}
 		})
 	}
 }
 
 func BenchmarkOpen(b *testing.B) {
-	path, _ := benchPart(b, part.Options{})
+	path, _ := benchPart(b, part.Options{}, newBenchInput())
 	for b.Loop() {
 		r, err := part.Open(vfs.OS{}, path, part.ReadOptions{})
-		check(b, err)
+		noErr(b, err)
 		check(b, r.Close())
 	}
 }
