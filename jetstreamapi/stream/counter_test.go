@@ -54,9 +54,14 @@ func countAnswer(body string) string {
 
 // TestCounterModel runs batches of increments, deletions and purges on counters and on plain ones.
 func TestCounterModel(t *testing.T) {
-	cfg := server.StreamConfig{AllowMsgCounter: true}
+	store := newStore(t, "")
 	rapid.Check(t, func(rt *rapid.T) {
-		w, _ := onDisk(t, cfg)
+		router := bus.NewRouter()
+		w := &ours{store: store, router: router, client: newClient(t, router)}
+		cfg := server.StreamConfig{Name: "S", Subjects: []string{"s.>"}, Storage: server.FileStorage, AllowMsgCounter: true}
+		if err := w.create(t, cfg); err != nil {
+			rt.Fatal(err)
+		}
 		defer w.stream.Stop()
 		m := &countingStream{values: map[string][]countedAt{}}
 		subject := func() string { return rapid.SampledFrom([]string{"s.a", "s.b"}).Draw(rt, "subject") }

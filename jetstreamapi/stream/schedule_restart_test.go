@@ -67,6 +67,7 @@ func (s *scheduler) fired() (list []string) {
 // TestSchedulesSurviveARestart shows that what was scheduled is published once after a restart, what fired or ended
 // before is not, and what became due meanwhile is at once.
 func TestSchedulesSurviveARestart(t *testing.T) {
+	t.Parallel()
 	s := newScheduler(t)
 	s.schedule("s.soon", in(1500*time.Millisecond), "s.t1")
 	s.schedule("s.meanwhile", in(600*time.Millisecond), "s.t2")
@@ -104,6 +105,7 @@ func TestSchedulesSurviveARestart(t *testing.T) {
 
 // TestARepeatingScheduleKeepsItsTime restarts between two of its messages.
 func TestARepeatingScheduleKeepsItsTime(t *testing.T) {
+	t.Parallel()
 	s := newScheduler(t)
 	s.schedule("s.a", "@every 2s", "s.t")
 	waitFor(t, "the first message", func() bool { return len(s.fired()) == 1 })
@@ -132,6 +134,7 @@ func (s *scheduler) nextOf(seq uint64) time.Time {
 
 // TestManySchedules has many due at once, some of them replaced, and each fires once, in the order of their times.
 func TestManySchedules(t *testing.T) {
+	t.Parallel()
 	s := newScheduler(t)
 	const n = 500
 	start := time.Now().Add(1500 * time.Millisecond)
@@ -164,6 +167,7 @@ func TestManySchedules(t *testing.T) {
 
 // TestARefusedMessageIsMadeLater takes the room away from a schedule's message and gives it back.
 func TestARefusedMessageIsMadeLater(t *testing.T) {
+	t.Parallel()
 	w := newOurs(t)
 	full := make(chan struct{})
 	w.tweak = func(o *stream.Options) {

@@ -86,6 +86,7 @@ func TestFireTimesAsNATS(t *testing.T) {
 			pubs = append(pubs, p)
 		}
 	})
+	stopped := time.Now()
 	taken := 0
 	for i, p := range pubs {
 		var zone *time.Location
@@ -109,6 +110,9 @@ func TestFireTimesAsNATS(t *testing.T) {
 			continue
 		}
 		taken++
+		if fire.at.Before(stopped) && fire.repeats { // it has fired, and nats-server noted the time after that
+			continue
+		}
 		if got, want := fire.at.UnixNano(), theirs[fmt.Sprintf("s.%d", i)].due; got != want {
 			t.Errorf("%q in %q from %s: we fire at %s, nats-server at %s", p.pattern, p.zone, from, fire.at, time.Unix(0, want))
 		}
