@@ -56,6 +56,7 @@ func half(t *testing.T, p *party) (to, rest string) {
 }
 
 func TestAbandonedRestoreLeavesNothing(t *testing.T) {
+	t.Parallel()
 	b := bus.NewRouter()
 	o := testOptions(b, t.TempDir())
 	o.patience = patience{interest: time.Second, ack: time.Second, chunk: 300 * time.Millisecond}
@@ -87,6 +88,7 @@ func TestAbandonedRestoreLeavesNothing(t *testing.T) {
 
 // A stop in the middle of a restore leaves nothing; one after its answer leaves all of it. (The end-to-end tests kill.)
 func TestRestoreIsWholeAfterARestart(t *testing.T) {
+	t.Parallel()
 	b, dir := bus.NewRouter(), t.TempDir()
 	s := New(testOptions(b, dir))
 	if err := s.Start(context.Background()); err != nil {
@@ -119,6 +121,7 @@ func TestRestoreIsWholeAfterARestart(t *testing.T) {
 }
 
 func TestNameTakenDuringRestore(t *testing.T) {
+	t.Parallel()
 	b := bus.NewRouter()
 	s := startService(t, testOptions(b, t.TempDir()))
 	p := newParty(t, b, "$G")
@@ -142,6 +145,7 @@ func TestNameTakenDuringRestore(t *testing.T) {
 
 // A client that sends without waiting is slowed down, and one that ignores that is told so.
 func TestRestoreHasBounds(t *testing.T) {
+	t.Parallel()
 	c := &chunkReceiver{stream: "A > S", wake: make(chan struct{}, 1), ctx: context.Background(), timeout: time.Second}
 	deliver := func(n int) <-chan struct{} {
 		return c.Deliver([]bus.Delivery{{Msg: bus.Msg{Reply: []byte("r"), Data: make([]byte, n)}}})
@@ -175,6 +179,7 @@ func TestRestoreHasBounds(t *testing.T) {
 }
 
 func TestTransferLimit(t *testing.T) {
+	t.Parallel()
 	b := bus.NewRouter()
 	startService(t, testOptions(b, ""))
 	p := newParty(t, b, "$G")
@@ -192,7 +197,24 @@ func TestTransferLimit(t *testing.T) {
 	}
 }
 
+func TestRestoreKeepsToMaxPayload(t *testing.T) {
+	t.Parallel()
+	b := bus.NewRouter()
+	s := startService(t, testOptions(b, ""))
+	p := newParty(t, b, "$G")
+	data := archiveOf([3]string{"state.json", "", `{"first_seq":1,"last_seq":1,"messages":1}`},
+		[3]string{"r", "1", strings.Repeat("x", 2000)}, [3]string{"END"})
+	const config = `{"config":{"subjects":["r"],"storage":"memory"},"state":{}}`
+	s.SetMaxPayload(1999)
+	if a := restoreBackup(t, p, "R", config, data, 1000); !strings.Contains(a.data, "exceeds maximum payload size") {
+		t.Errorf("beyond it: %v", a)
+	}
+	s.SetMaxPayload(0) // the default
+	ok(t, restoreBackup(t, p, "R", config, data, 1000))
+}
+
 func TestRestoreBeyondTheLimits(t *testing.T) {
+	t.Parallel()
 	b := bus.NewRouter()
 	o := testOptions(b, "")
 	limits := NoLimits()
@@ -215,6 +237,7 @@ func TestRestoreBeyondTheLimits(t *testing.T) {
 
 // Retention holds after a restore: what a consumer has done is gone, what it has not is there.
 func TestRestoreOfAWorkQueue(t *testing.T) {
+	t.Parallel()
 	both := servers(t, patience{})
 	for _, retention := range []string{"workqueue", "interest"} {
 		p := both["nats-server"]
@@ -243,6 +266,7 @@ func TestRestoreOfAWorkQueue(t *testing.T) {
 
 // Messages whose own TTL has passed stay away; the sequence goes on all the same.
 func TestRestoreLeavesOutWhatExpired(t *testing.T) {
+	t.Parallel()
 	p := servers(t, patience{})["gateway"]
 	ttl := "NATS/1.0\r\nNats-TTL: 1s\r\n\r\n"
 	ok(t, p.request(t, "$JS.API.STREAM.CREATE.S", "", `{"name":"S","subjects":["s"],"allow_msg_ttl":true}`))

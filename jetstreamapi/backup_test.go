@@ -256,6 +256,7 @@ func goesOn(t *testing.T, p peer) {
 }
 
 func TestBackupsBetweenServers(t *testing.T) {
+	t.Parallel()
 	for _, storage := range []string{"file", "memory"} {
 		t.Run(storage, func(t *testing.T) {
 			oracle1, oracle2 := startOracle(t, nil), startOracle(t, nil)
@@ -319,6 +320,7 @@ func fill(tb testing.TB, p peer, n int) {
 
 // The transport is nats-server's: sizes, replies, window and ends.
 func TestSnapshotTransportAsNATSServer(t *testing.T) {
+	t.Parallel()
 	status := func(p peer, a answer) string {
 		if _, isOracle := p.(*oracle); isOracle {
 			return a.header
@@ -378,6 +380,7 @@ func TestSnapshotTransportAsNATSServer(t *testing.T) {
 
 // A client that subscribes after it was answered, to an inbox it has had under a wildcard before, gets every chunk.
 func TestSnapshotAwaitsTheReceiver(t *testing.T) {
+	t.Parallel()
 	p := servers(t, patience{})["gateway"]
 	fill(t, p, 3)
 	inbox := nats.NewInbox()
@@ -394,6 +397,7 @@ func TestSnapshotAwaitsTheReceiver(t *testing.T) {
 }
 
 func TestSnapshotEndsWithoutReceiver(t *testing.T) {
+	t.Parallel()
 	p := servers(t, patience{interest: 20 * time.Millisecond, ack: 5 * time.Second, chunk: time.Second})["gateway"]
 	fill(t, p, 20)
 	done := p.listen("$JS.EVENT.ADVISORY.STREAM.SNAPSHOT_COMPLETE.S")
@@ -404,6 +408,7 @@ func TestSnapshotEndsWithoutReceiver(t *testing.T) {
 }
 
 func TestTransferAdvisories(t *testing.T) {
+	t.Parallel()
 	script := func(p peer) string {
 		var out []string
 		events := p.listen("$JS.EVENT.ADVISORY.STREAM.>")
@@ -458,6 +463,7 @@ func archiveOf(entries ...[3]string) string {
 
 // Bad backups are refused as nats-server refuses them, and leave nothing.
 func TestBadBackups(t *testing.T) {
+	t.Parallel()
 	const config = `{"config":{"name":"R","subjects":["r"],"max_msg_size":100},"state":{}}`
 	state := func(s string) [3]string { return [3]string{"state.json", "", s} }
 	one := state(`{"first_seq":1,"last_seq":2,"messages":2}`)

@@ -33,7 +33,12 @@ func (s *Service) SetAccounts(accounts map[string]server.JetStreamAccountLimits,
 }
 
 // SetMaxPayload changes Options.MaxPayload while the service runs.
-func (s *Service) SetMaxPayload(n int64) { s.maxPayload.Store(n) }
+func (s *Service) SetMaxPayload(n int64) {
+	if n <= 0 {
+		n = server.MAX_PAYLOAD_SIZE
+	}
+	s.maxPayload.Store(n)
+}
 
 func (s *Service) removeAccount(a *account) {
 	a.stopServing()
