@@ -9,9 +9,9 @@ NATS_CLI := github.com/nats-io/natscli/nats@v0.5.0
 
 .PHONY: run build test race slow lint fmt fuzz bench conformance demo tools clean
 
-## run: a gateway with its embedded log on :4222 (monitoring on :8222, data in ./data)
-run:
-	$(GO) run ./cmd/ehdb-gateway -js -sd ./data -m 8222
+## run: a gateway with its embedded log on :4222 (monitoring on :8222, data in ./data); RUNFLAGS adds flags
+run: build
+	@exec $(BIN)/ehdb-gateway -js -sd ./data -m 8222 $(RUNFLAGS)
 
 ## build: the server in bin/
 build:
@@ -60,7 +60,7 @@ conformance: build
 
 ## demo: the cutover from a live nats-server, end to end
 demo:
-	@echo "make demo comes with the cutover (see docs/parity.md); until then: make run, and the tour in README.md"; exit 1
+	@echo "make demo comes with the cutover, which is not there yet; until then: make run, and the tour in README.md"; exit 1
 
 clean:
 	rm -rf $(BIN)

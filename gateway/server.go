@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -136,6 +137,9 @@ func (s *Server) Start() error {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), //nolint:forbidigo // listening does not block
 		"tcp", net.JoinHostPort(o.Host, strconv.Itoa(port)))
 	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w: another process listens there; stop it, or choose another port with -p", err)
+		}
 		return fmt.Errorf("listen for clients: %w", err)
 	}
 	s.listener = l

@@ -178,6 +178,7 @@ func TestJetStreamIsOffUnlessAskedFor(t *testing.T) {
 
 func TestJSONLog(t *testing.T) {
 	p := launch(t, "-c", configFile(t, "ehdb { log_format: json }"))
+	p.awaitLog(`"msg":"  NATS:     2.15.2"`) // a message with a place in it
 	p.awaitLog(`"msg":"Server is ready"`)
 	p.stop()
 }

@@ -33,8 +33,13 @@ func newJSONSink(w io.WriteCloser) jsonSink {
 	return jsonSink{h: h.WithAttrs([]slog.Attr{slog.Int("pid", os.Getpid())}), c: w}
 }
 
-func (s jsonSink) write(ctx context.Context, r slog.Record) error { return s.h.Handle(ctx, r) }
-func (s jsonSink) Close() error                                   { return s.c.Close() }
+// write fills the places of the message, which people read in a log viewer, and keeps every attribute, which machines do.
+func (s jsonSink) write(ctx context.Context, r slog.Record) error {
+	r.Message, _ = message(r)
+	return s.h.Handle(ctx, r)
+}
+
+func (s jsonSink) Close() error { return s.c.Close() }
 
 // keepOpen is a writer whose Close leaves it open.
 type keepOpen struct{ io.Writer }

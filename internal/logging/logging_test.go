@@ -142,7 +142,7 @@ func TestJSON(t *testing.T) {
 	if err := errors.Join(dec.Decode(&first), dec.Decode(&second)); err != nil {
 		t.Fatal(err)
 	}
-	if first["msg"] != "on {addr}" || first["addr"] != "x:1" || first["level"] != "INFO" ||
+	if first["msg"] != "on x:1" || first["addr"] != "x:1" || first["level"] != "INFO" ||
 		first["pid"] != float64(os.Getpid()) || second["level"] != "TRACE" {
 		t.Errorf("got %v %v", first, second)
 	}

@@ -47,8 +47,16 @@ func (s textSink) Close() error {
 
 // render is the message with its places filled, and the attributes it does not name behind it.
 func render(r slog.Record) string {
+	line, rest := message(r)
+	if len(rest) > 0 {
+		line += " " + strings.Join(rest, " ")
+	}
+	return line
+}
+
+// message is the message with its places filled, and the attributes it does not name as key=value.
+func message(r slog.Record) (msg string, rest []string) {
 	values := map[string]string{}
-	var rest []string
 	r.Attrs(func(a slog.Attr) bool {
 		flatten(a, func(key, val string) {
 			if strings.Contains(r.Message, "{"+key+"}") {
@@ -59,11 +67,7 @@ func render(r slog.Record) string {
 		})
 		return true
 	})
-	line := fill(r.Message, values)
-	if len(rest) > 0 {
-		line += " " + strings.Join(rest, " ")
-	}
-	return line
+	return fill(r.Message, values), rest
 }
 
 func flatten(a slog.Attr, fn func(key, val string)) {
