@@ -187,7 +187,7 @@ func (w *writer) append(g *group) (int, error) {
 	lsn, pos, err := w.tail.Append(w.commit.body...)
 	for wait := minRetry; errors.Is(err, tail.ErrNoSpace); wait = min(2*wait, maxRetry) {
 		if wait == minRetry {
-			w.refuse(&w.err, stopped(err))
+			w.refuse(&w.err, &noSpaceError{textFull, err})
 		}
 		select {
 		case <-time.After(wait):

@@ -31,6 +31,33 @@ func stopped(cause error) error {
 	return fmt.Errorf("%w: %w", ErrStopped, cause)
 }
 
+// noSpaceError refuses for lack of disk space. Its text is for clients, who need not know where the server keeps its
+// files; what a person who looks after the server needs is in detail.
+type noSpaceError struct {
+	text  string
+	cause error
+}
+
+const (
+	textNoRoom = "no space left on the server's disk: purge or delete messages, or free space on it"
+	textStuck  = "no space left on the server's disk: purge older messages, or free %d MiB on it to give back what was deleted"
+	textFull   = "no space left on the server's disk, not even for deletions: free space on it"
+)
+
+func (e *noSpaceError) Error() string { return e.text }
+
+// Unwrap makes both ErrStopped and the cause found by errors.Is.
+func (e *noSpaceError) Unwrap() []error { return []error{ErrStopped, e.cause} }
+
+// detail returns err with the cause and paths in its text, for logs and health.
+func detail(err error) error {
+	var e *noSpaceError
+	if errors.As(err, &e) {
+		return fmt.Errorf("%w (%w)", err, e.cause)
+	}
+	return err
+}
+
 // CorruptError says that bytes which passed their checksum cannot be understood, or that what is on disk contradicts
 // itself.
 type CorruptError struct {

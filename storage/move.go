@@ -6,12 +6,18 @@ import (
 	"maps"
 )
 
-// moveOut writes what is needed of the sections in [from, to) again, at the end of the tail.
-func (s *Store) moveOut(from, to uint64) error {
+// moveOut writes what is needed of the sections in [from, to) again, at the end of the tail. planned says that it was
+// found to fit what room there is; if not, it ends with errCramped when the disk turns out to be full meanwhile.
+//
+//nolint:revive // planned is what the caller knows, not a mode
+func (s *Store) moveOut(from, to uint64, planned bool) error {
 	s.mu.Lock()
 	logs, states := maps.Clone(s.logs), maps.Clone(s.states)
 	s.mu.Unlock()
-	m := mover{s: s, logs: logs}
+	m := mover{s: s, logs: logs, batch: moveBatch, planned: planned}
+	if t, ok := s.w.tail.(roomy); ok {
+		m.batch = int(min(moveBatch, max(t.Step()/16, 1)))
+	}
 	for _, l := range states {
 		if l.needs() < to {
 			if err := m.queued(l.rewrite()); err != nil {
@@ -38,16 +44,18 @@ func (s *Store) moveOut(from, to uint64) error {
 
 // mover writes records again, and waits batch by batch until they are durable.
 type mover struct {
-	s     *Store
-	logs  map[LogID]*Log
-	bytes int // queued since the last wait
-	rec   decoded
-	buf   []byte
+	s       *Store
+	logs    map[LogID]*Log
+	planned bool // what is moved was found to fit what room there is
+	batch   int  // how many bytes are queued before a wait
+	bytes   int  // queued since the last wait
+	rec     decoded
+	buf     []byte
 }
 
 // queued accounts for n bytes queued.
 func (m *mover) queued(n int, err error) error {
-	if m.bytes += n; err != nil || m.bytes < moveBatch {
+	if m.bytes += n; err != nil || m.bytes < m.batch {
 		return err
 	}
 	return m.wait()
@@ -61,7 +69,13 @@ func (m *mover) wait() error {
 	if err := m.s.w.barrier(func(err error) { done <- err }); err != nil {
 		return err
 	}
-	return m.s.await(done)
+	if err := m.s.await(done); err != nil {
+		return err
+	}
+	if !m.planned && m.s.w.isCramped() {
+		return errCramped
+	}
+	return nil
 }
 
 // section moves the records of a section that are live.
@@ -235,7 +249,7 @@ func (s *Store) sweepSlabs() error {
 		return nil
 	}
 	s.mu.Lock()
-	m := mover{s: s, logs: maps.Clone(s.logs)}
+	m := mover{s: s, logs: maps.Clone(s.logs), batch: moveBatch}
 	s.mu.Unlock()
 	w.mu.Lock()
 	from, to := w.space.oldest, w.secs.end

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/noetl/ehdb-gateway/storage/tail"
 )
@@ -13,14 +14,66 @@ type roomy interface {
 	Reserve() error
 }
 
-// Disk space runs out in two steps. When the space of the next segment cannot be taken while the one being written is
-// half full, messages are refused; deletions, acks and other state changes still go into what is left. Only when that
+// Disk space runs out in steps. When the space of the next segment cannot be taken soon after one was begun, messages
+// are refused. So about one segment is kept: deletions, acks and other state changes go into it, and so does what the
+// sweeper writes again to free a segment. When little of it is left, it is for deletions and moves alone. Only when that
 // is full too everything is refused, and what is queued waits.
+const (
+	roomLow    = 16 // the next segment is to have its space when less than a step but for this part of it is left
+	roomLate   = 2  // the commit loop takes that space itself when less than this part of a step is left
+	nearSteps  = 4  // the same when the disk has room for fewer than this many steps
+	roomTight  = 8  // this part of a step is not used by state changes
+	roomMargin = 16 // this part of a step is not used by moves
+	hopeless   = 2  // so many steps of dead bytes that cannot be given back are told
+)
 
 // isLow reports whether the next segment should have its space by now.
 func (w *writer) isLow() bool {
 	t, ok := w.tail.(roomy)
-	return ok && t.Room() < t.Step()/2
+	if !ok {
+		return false
+	}
+	step := t.Step()
+	return t.Room() < step-step/roomLow
+}
+
+// nearlyFull reports whether the next segment may be one too many for the disk: then it is found out before more of
+// the room that is kept is used. A file system that does not tell is not.
+func (w *writer) nearlyFull(step int64) bool {
+	fs, ok := w.opts.FS.(interface {
+		Free(dir string) (int64, error)
+	})
+	if !ok {
+		return false
+	}
+	free, err := fs.Free(w.opts.Dir)
+	return err == nil && free < nearSteps*step
+}
+
+// isCramped reports whether moves must stop: messages are refused, and what is left is for deletions.
+func (w *writer) isCramped() bool {
+	t, ok := w.tail.(roomy)
+	return ok && w.lacksRoom() && t.Room() < t.Step()/roomMargin
+}
+
+// budget notes how much room there is for state changes.
+func (w *writer) budget(t roomy) {
+	spend := t.Room() - t.Step()/roomTight
+	w.mu.Lock()
+	w.spend = spend
+	w.mu.Unlock()
+}
+
+// affords reports whether a state change of n bytes leaves enough room for deletions. The lock is held.
+func (w *writer) affords(n int) bool {
+	if w.noRoom == nil {
+		return true
+	}
+	left := w.spend - int64(n)
+	for i := range w.shards {
+		left -= w.shards[i].queued
+	}
+	return left >= 0
 }
 
 // checkRoom sees to it that the next segment gets its space in time: by the sweeper, so that no commit waits for
@@ -29,11 +82,19 @@ func (w *writer) checkRoom() error {
 	if !w.isLow() {
 		return nil
 	}
+	t, ok := w.tail.(roomy)
+	if !ok {
+		return nil
+	}
+	if w.lacksRoom() { // the sweeper tries again by itself
+		w.budget(t)
+		return nil
+	}
 	var err error
-	if t, ok := w.tail.(roomy); ok && t.Room() < t.Step()/4 && !w.lacksRoom() {
+	if t.Room() < t.Step()/roomLate || w.nearlyFull(t.Step()) {
 		err = w.reserve()
 	}
-	w.space.kick() // the sweeper tries again if it was not possible
+	w.space.kick()
 	return err
 }
 
@@ -49,10 +110,31 @@ func (w *writer) reserve() error {
 	case err == nil:
 		w.refuse(&w.noRoom, nil)
 	case errors.Is(err, tail.ErrNoSpace):
-		w.refuse(&w.noRoom, stopped(err))
+		w.budget(t)
+		if !w.lacksRoom() {
+			w.refuse(&w.noRoom, &noSpaceError{textNoRoom, err})
+		}
 		return nil
 	}
 	return err
+}
+
+// explain sets what refusals of messages say: whether deleting can help.
+func (w *writer) explain() {
+	t, ok := w.tail.(roomy)
+	if !ok {
+		return
+	}
+	text, step := textNoRoom, t.Step()
+	if dead := w.tail.Size() - t.Room() - w.space.live.Load(); dead > hopeless*step {
+		text = fmt.Sprintf(textStuck, (step+1<<20-1)>>20)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var e *noSpaceError
+	if errors.As(w.noRoom, &e) && e.text != text {
+		w.noRoom = &noSpaceError{text, e.cause}
+	}
 }
 
 func (w *writer) lacksRoom() bool {
@@ -76,7 +158,7 @@ func (w *writer) refuse(reason *error, err error) {
 	w.mu.Unlock()
 	switch {
 	case !before && after:
-		w.opts.Events.NoSpace(err)
+		w.opts.Events.NoSpace(detail(err))
 	case before && !after:
 		w.opts.Events.Resumed()
 	}

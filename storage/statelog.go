@@ -30,7 +30,8 @@ func (s *StateLog) ID() LogID { return s.meta.ID }
 // Name returns the name given at CreateStateLog.
 func (s *StateLog) Name() string { return s.meta.Name }
 
-// Append adds a change. Errors as for Log.Append. done may be nil.
+// Append adds a change. Errors as for Log.Append, and ErrFull while the disk is so full that what room there is must
+// go to deletions. done may be nil.
 func (s *StateLog) Append(change []byte, done Done) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,6 +65,9 @@ func (s *StateLog) queue(k kind, state []byte, done Done) (uint64, error) {
 	n := maxFixed + len(state)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if s.meta.ID != catalogID && !w.affords(n) { // the catalog is where deleting a whole log begins
+		return 0, ErrFull
+	}
 	if err := w.admit(sh, n, w.slack()); err != nil {
 		return 0, err
 	}

@@ -9,8 +9,12 @@ import (
 	"github.com/noetl/ehdb-gateway/storage/tail"
 )
 
-// errSwept ends a sweep because the store is closing.
-var errSwept = errors.New("store is closing")
+var (
+	// errSwept ends a sweep because the store is closing.
+	errSwept = errors.New("store is closing")
+	// errCramped ends a sweep because what room there is must be left for deletions.
+	errCramped = errors.New("no room to move records")
+)
 
 const (
 	// moveBatch is how many bytes are moved before the sweeper waits for them to be durable: so it takes no more than a
@@ -19,6 +23,8 @@ const (
 	// spareSegments of garbage are not worth a move.
 	spareSegments = 4
 	spareSlabs    = 16
+	// emptyFactor: a tail this many times larger than what is live in it is as good as empty.
+	emptyFactor = 16
 )
 
 // sweepLoop gives back the space of what is dead. Whole segments at the front of the tail are dropped when nothing in
@@ -56,26 +62,42 @@ func (s *Store) sweep() error {
 	if s.w.tail == nil {
 		return s.sweepSlabs()
 	}
-	if err := s.w.reserve(); err != nil {
+	if !s.w.lacksRoom() {
+		if err := s.w.reserve(); err != nil {
+			return err
+		}
+	}
+	if err := s.sweepSegments(); err != nil && !errors.Is(err, errCramped) {
 		return err
 	}
-	if err := s.sweepSegments(); err != nil {
-		return err
+	if s.w.lacksRoom() {
+		return nil // it was tried after each step
 	}
 	return s.w.reserve()
 }
 
-// sweepSegments drops what can be dropped, and moves what is in the way, until neither is worth it.
+// sweepSegments drops what can be dropped, and moves what is in the way, until neither is worth it. Each step frees a
+// segment, and what it held is durable elsewhere before.
 func (s *Store) sweepSegments() error {
 	for {
 		if err := s.dropDead(); err != nil {
 			return err
 		}
+		if s.w.lacksRoom() {
+			if err := s.w.reserve(); err != nil {
+				return err
+			}
+		}
 		segs := s.w.space.starts()
-		if len(segs) < 2 || !s.worthMoving(len(segs)) || !s.w.roomToMove(segs[0].sec, segs[1].sec) {
+		lacking := s.w.lacksRoom()
+		if lacking && !s.planMoves(segs, maxEffort) {
+			s.w.explain()
 			return nil
 		}
-		if err := s.moveOut(segs[0].sec, segs[1].sec); err != nil {
+		if !lacking && (len(segs) < 2 || !s.worthMoving(segs)) {
+			return nil
+		}
+		if err := s.moveOut(segs[0].sec, segs[1].sec, lacking); err != nil {
 			return err
 		}
 		if s.firstNeeded() < segs[1].sec {
@@ -84,31 +106,20 @@ func (s *Store) sweepSegments() error {
 	}
 }
 
-// worthMoving reports whether more than half of the tail's bytes are dead.
-func (s *Store) worthMoving(segments int) bool {
+// worthMoving reports whether to move what is live out of the first segment: when more than half of the tail's bytes
+// are dead, or nearly all. A store that lacks room, or will soon, cannot be so generous: see planMoves.
+func (s *Store) worthMoving(segs []segmentStart) bool {
+	if t, ok := s.w.tail.(roomy); ok && s.w.nearlyFull(t.Step()) && s.planMoves(segs, earlyEffort) {
+		return true
+	}
 	live := s.w.space.live.Load()
 	s.mu.Lock()
 	for _, l := range s.states {
 		live += l.footprint()
 	}
+	live += int64(len(s.logs)+len(s.states)) * maxFixed
 	s.mu.Unlock()
-	return int64(segments-spareSegments)*s.opts.SegmentSize > 2*live
-}
-
-// roomToMove reports whether what is live in the sections in [from, to) can be written again without using up the room
-// that is kept for deletions.
-func (w *writer) roomToMove(from, to uint64) bool {
-	t, ok := w.tail.(roomy)
-	if !ok || !w.lacksRoom() {
-		return true
-	}
-	live := int64(0)
-	for id := from; id < to; id++ {
-		if sec := w.secs.get(id); sec != nil {
-			live += int64(sec.live.Load())
-		}
-	}
-	return live < t.Room()/4
+	return int64(len(segs)-spareSegments)*s.opts.SegmentSize > 2*live || emptyFactor*live < s.w.tail.Size()
 }
 
 // firstNeeded returns the first section that holds something that is needed.

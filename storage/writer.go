@@ -46,7 +46,8 @@ type writer struct {
 	num    uint64 // of the last group made
 	shards []shard
 	err    error // why appends are refused
-	noRoom error // why messages are refused: what room there is on disk is kept for deletions and acks
+	noRoom error // why messages are refused: what room there is on disk is kept for deletions, moves and acks
+	spend  int64 // with noRoom: how many bytes of state changes may be queued before deletions and moves need the rest
 	closed bool
 	awake  bool // the commit loop has been told that there is something
 	stall  chan struct{}
@@ -262,7 +263,7 @@ func (w *writer) health() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != nil {
-		return w.err
+		return detail(w.err)
 	}
-	return w.noRoom
+	return detail(w.noRoom)
 }

@@ -4,6 +4,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path"
 	"slices"
@@ -78,6 +79,16 @@ func (m *Mem) Used() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.used
+}
+
+// Free returns how many more bytes files may hold.
+func (m *Mem) Free(string) (int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.capacity == 0 {
+		return math.MaxInt64, nil
+	}
+	return max(m.capacity-m.used, 0), nil
 }
 
 func pathErr(op, name string, err error) error { return &fs.PathError{Op: op, Path: name, Err: err} }
