@@ -40,8 +40,9 @@ type noSpaceError struct {
 
 const (
 	textNoRoom = "no space left on the server's disk: purge or delete messages, or free space on it"
-	textStuck  = "no space left on the server's disk: purge older messages, or free %d MiB on it to give back what was deleted"
-	textFull   = "no space left on the server's disk, not even for deletions: free space on it"
+	textStuck  = "no space left on the server's disk: purge older messages, or free %d MiB on it to give back what " +
+		"was deleted"
+	textFull = "no space left on the server's disk, not even for deletions: free space on it"
 )
 
 func (e *noSpaceError) Error() string { return e.text }
@@ -51,8 +52,7 @@ func (e *noSpaceError) Unwrap() []error { return []error{ErrStopped, e.cause} }
 
 // detail returns err with the cause and paths in its text, for logs and health.
 func detail(err error) error {
-	var e *noSpaceError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*noSpaceError](err); ok {
 		return fmt.Errorf("%w (%w)", err, e.cause)
 	}
 	return err

@@ -8,8 +8,6 @@ import (
 
 // moveOut writes what is needed of the sections in [from, to) again, at the end of the tail. planned says that it was
 // found to fit what room there is; if not, it ends with errCramped when the disk turns out to be full meanwhile.
-//
-//nolint:revive // planned is what the caller knows, not a mode
 func (s *Store) moveOut(from, to uint64, planned bool) error {
 	s.mu.Lock()
 	logs, states := maps.Clone(s.logs), maps.Clone(s.states)

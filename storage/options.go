@@ -21,8 +21,8 @@ type Options struct {
 
 // Events tells what happens inside a Store; any func may be nil. They are called on the store's own goroutines.
 type Events struct {
-	// TailCut: the last block was damaged or not whole at open, and was cut off: bytes from offset of the file path. What
-	// a crash leaves is never acknowledged; what was can only be in it if the disk damaged it afterwards.
+	// TailCut: the last block was damaged or not whole at open, and was cut off: bytes from offset of the file path.
+	// What a crash leaves is never acknowledged; what was can only be in it if the disk damaged it afterwards.
 	TailCut func(path string, offset int64, bytes int64)
 	// NoSpace: no room for the next segment; appends are refused with ErrStopped until Resumed. Its text names the file
 	// that could not be written; that of the refusals does not.

@@ -6,16 +6,16 @@ const (
 	// maxPlan bounds how many segments ahead are looked at.
 	maxPlan = 16
 	// minGain is what part of a step a plan must free, so that a full disk is not worn by moves that free next to
-	// nothing; maxEffort is how many bytes may be written for each that is freed, earlyEffort the same while messages are
-	// still taken.
+	// nothing; maxEffort is how many bytes may be written for each that is freed, earlyEffort the same while messages
+	// are still taken.
 	minGain     = 16
 	maxEffort   = 16
 	earlyEffort = 4
 )
 
-// planMoves is for a store that lacks room, or will soon. Only the first segment can be freed, and only into the room that is kept. It
-// reports whether doing that, and the same with those after it until it pays, is possible: each segment's live bytes
-// must fit what room there is by then, and enough dead ones must go.
+// planMoves is for a store that lacks room, or will soon. Only the first segment can be freed, and only into the room
+// that is kept. It reports whether doing that, and the same with those after it until it pays, is possible: each
+// segment's live bytes must fit what room there is by then, and enough dead ones must go.
 func (s *Store) planMoves(segs []segmentStart, effort int64) bool {
 	t, ok := s.w.tail.(roomy)
 	if !ok {
@@ -46,8 +46,8 @@ func (s *Store) planMoves(segs []segmentStart, effort int64) bool {
 	return false
 }
 
-// usage returns how many bytes the sections in [from, to), of a segment that is not written any more, have, and how many
-// of them live messages.
+// usage returns how many bytes the sections in [from, to), of a segment that is not written any more, have, and how
+// many of them live messages.
 func (w *writer) usage(from, to uint64) (used, live int64) {
 	for id := from; id < to; id++ {
 		if sec := w.secs.get(id); sec != nil {

@@ -16,8 +16,8 @@ type roomy interface {
 
 // Disk space runs out in steps. When the space of the next segment cannot be taken soon after one was begun, messages
 // are refused. So about one segment is kept: deletions, acks and other state changes go into it, and so does what the
-// sweeper writes again to free a segment. When little of it is left, it is for deletions and moves alone. Only when that
-// is full too everything is refused, and what is queued waits.
+// sweeper writes again to free a segment. When little of it is left, it is for deletions and moves alone. Only when
+// that is full too everything is refused, and what is queued waits.
 const (
 	roomLow    = 16 // the next segment is to have its space when less than a step but for this part of it is left
 	roomLate   = 2  // the commit loop takes that space itself when less than this part of a step is left
@@ -131,8 +131,7 @@ func (w *writer) explain() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var e *noSpaceError
-	if errors.As(w.noRoom, &e) && e.text != text {
+	if e, ok := errors.AsType[*noSpaceError](w.noRoom); ok && e.text != text {
 		w.noRoom = &noSpaceError{text, e.cause}
 	}
 }

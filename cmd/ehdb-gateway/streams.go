@@ -93,8 +93,8 @@ func (s *streams) events(m *metrics.Metrics) storage.Events {
 	return storage.Events{
 		Synced: m.Synced,
 		TailCut: func(path string, offset, bytes int64) {
-			s.log.Warn("The last block of the log was damaged or not whole and was cut off. What a crash leaves there was "+
-				"not acknowledged; something acknowledged is lost only if the disk damaged it",
+			s.log.Warn("The last block of the log was damaged or not whole and was cut off. What a crash leaves there "+
+				"was not acknowledged; something acknowledged is lost only if the disk damaged it",
 				slog.String("path", path), slog.Int64("offset", offset), slog.Int64("bytes", bytes))
 		},
 		NoSpace: func(err error) {
