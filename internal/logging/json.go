@@ -33,7 +33,8 @@ func newJSONSink(w io.WriteCloser) jsonSink {
 	return jsonSink{h: h.WithAttrs([]slog.Attr{slog.Int("pid", os.Getpid())}), c: w}
 }
 
-// write fills the places of the message, which people read in a log viewer, and keeps every attribute, which machines do.
+// write fills the places of the message, which people read in a log viewer, and keeps every attribute, which machines
+// read.
 func (s jsonSink) write(ctx context.Context, r slog.Record) error {
 	r.Message, _ = message(r)
 	return s.h.Handle(ctx, r)
