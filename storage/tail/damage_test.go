@@ -19,6 +19,7 @@ const wal = "/data/wal"
 
 func readDisk(t *testing.T, m *vfs.Mem) disk {
 	t.Helper()
+	m = m.CrashClone(vfs.CrashOptions{Keep: 1}) // all of it, but of one moment: spares are made in the background
 	names, err := m.List(wal)
 	must(t, err)
 	d := disk{}
