@@ -152,6 +152,9 @@ func publisher(ctx context.Context, url string, l *ledger, name string) {
 		if f, err := js.PublishAsync("k."+name, []byte(data)); err == nil {
 			open = append(open, promise{data, f})
 		}
+		if n%50 == 49 { // the whole stream is read again after each round: it must not grow out of hand
+			time.Sleep(5 * time.Millisecond)
+		}
 	}
 	for _, o := range open {
 		select {
