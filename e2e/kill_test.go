@@ -225,7 +225,7 @@ func verify(t *testing.T, p *process, l *ledger) {
 	c, err := js.OrderedConsumer(ctx, "K", jetstream.OrderedConsumerConfig{})
 	noErr(t, err)
 	for uint64(len(stored)) < state.Msgs {
-		batch, err := c.Fetch(5000, jetstream.FetchMaxWait(5*time.Second))
+		batch, err := c.Fetch(int(min(5000, state.Msgs-uint64(len(stored)))), jetstream.FetchMaxWait(5*time.Second))
 		noErr(t, err)
 		n := 0
 		for m := range batch.Messages() {
