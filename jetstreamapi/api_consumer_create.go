@@ -39,7 +39,7 @@ func serveConsumerCreate(r *request, out *publisher) {
 		return
 	}
 	apiErr = a.createConsumer(e, &req, func(c *consumerEntry, err error) {
-		r.later(func(out *publisher) { r.consumerMade(out, &resp, c, err) })()
+		r.later(func(out *publisher) { r.consumerMade(out, &resp, c, err) })
 	})
 	if apiErr != nil {
 		r.fail(out, apiErr)

@@ -41,7 +41,7 @@ func serveConsumerDelete(r *request, out *publisher) {
 			}
 			resp.Success = true
 			r.done(out)
-		})()
+		})
 	})
 	if err != nil {
 		r.fail(out, server.NewJSStreamGeneralError(err))

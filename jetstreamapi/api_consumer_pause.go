@@ -36,7 +36,7 @@ func serveConsumerPause(r *request, out *publisher) {
 				resp.Paused, resp.PauseRemaining = true, left
 			}
 			r.done(out)
-		})()
+		})
 	})
 	if err != nil {
 		r.fail(out, server.NewJSConsumerStoreFailedError(err))

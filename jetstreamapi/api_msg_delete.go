@@ -44,6 +44,6 @@ func serveMsgDelete(r *request, out *publisher) {
 			}
 			resp.Success = true
 			r.done(out)
-		})()
+		})
 	})
 }

@@ -51,7 +51,7 @@ func serveStreamCreate(r *request, out *publisher) {
 		}
 	}
 	if apiErr := r.acc.createStream(&req, func(e *streamEntry, err error) {
-		r.later(created(e, err))()
+		r.later(created(e, err))
 	}); apiErr != nil {
 		r.fail(out, apiErr)
 	}

@@ -38,7 +38,7 @@ func serveStreamDelete(r *request, out *publisher) {
 			}
 			resp.Success = true
 			r.done(out)
-		})()
+		})
 	})
 	if err != nil {
 		r.fail(out, server.NewJSStreamDeleteError(err))

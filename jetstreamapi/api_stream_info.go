@@ -39,7 +39,7 @@ func serveStreamInfo(r *request, out *publisher) {
 			info.Cluster = r.svc.clusterInfo()
 			resp.StreamInfo = info
 			r.done(out)
-		})()
+		})
 	})
 }
 

@@ -45,6 +45,6 @@ func serveStreamPurge(r *request, out *publisher) {
 			}
 			resp.Success, resp.Purged = true, purged
 			r.done(out)
-		})()
+		})
 	})
 }

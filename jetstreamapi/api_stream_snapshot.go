@@ -53,7 +53,7 @@ func (s *snapshot) run(ctx context.Context, resp *server.JSApiStreamSnapshotResp
 	a := s.e.acc
 	sender, err := newChunkSender(ctx, a, s.e.name, s.req)
 	if err != nil {
-		s.r.later(func(out *publisher) { s.r.fail(out, server.NewJSStreamSnapshotError(err, server.Unless(err))) })()
+		s.r.later(func(out *publisher) { s.r.fail(out, server.NewJSStreamSnapshotError(err, server.Unless(err))) })
 		return
 	}
 	defer sender.close()

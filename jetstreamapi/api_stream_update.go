@@ -40,7 +40,7 @@ func serveStreamUpdate(r *request, out *publisher) {
 			resp.StreamInfo = e.info(e.state(false, ""))
 			resp.Config.Metadata = withServer(resp.Config.Metadata)
 			r.done(out)
-		})()
+		})
 	})
 	if err != nil {
 		r.fail(out, server.NewJSStreamUpdateError(err, server.Unless(err)))

@@ -151,11 +151,8 @@ func (r *request) send(out *publisher, header []byte) []byte {
 	return b
 }
 
-// later returns a function that runs f with a publisher on the account's answering worker. The function may be called
-// once, from anywhere, and does not block.
-func (r *request) later(f func(out *publisher)) func() {
-	return func() { r.acc.answers.pushAlways(f) }
-}
+// later runs f with a publisher on the account's answering worker. It may be called from anywhere and does not block.
+func (r *request) later(f func(out *publisher)) { r.acc.answers.pushAlways(f) }
 
 // apiTokens splits what follows $JS.API.
 func apiTokens(subject string) []string {

@@ -17,17 +17,22 @@ func corePublish(url string, p params) (time.Duration, int, error) {
 		return 0, 0, err
 	}
 	defer nc.Close()
-	data := make([]byte, p.size)
 	start := time.Now()
-	for range p.msgs {
-		if err := nc.Publish("bench.core", data); err != nil {
-			return 0, 0, err
-		}
-	}
-	if err := nc.FlushTimeout(time.Minute); err != nil {
+	if err := publishAll(nc, p); err != nil {
 		return 0, 0, err
 	}
 	return time.Since(start), p.msgs, nil
+}
+
+// publishAll publishes the case's messages and waits until the server has read them.
+func publishAll(nc *nats.Conn, p params) error {
+	data := make([]byte, p.size)
+	for range p.msgs {
+		if err := nc.Publish("bench.core", data); err != nil {
+			return err
+		}
+	}
+	return nc.FlushTimeout(time.Minute)
 }
 
 // fanOut publishes from one connection to subs subscribers on connections of their own, until each has everything. The
@@ -51,14 +56,8 @@ func fanOut(subs int) func(url string, p params) (time.Duration, int, error) {
 			return 0, 0, err
 		}
 		defer nc.Close()
-		data := make([]byte, p.size)
 		start := time.Now()
-		for range p.msgs {
-			if err := nc.Publish("bench.core", data); err != nil {
-				return 0, 0, err
-			}
-		}
-		if err := nc.FlushTimeout(time.Minute); err != nil {
+		if err := publishAll(nc, p); err != nil {
 			return 0, 0, err
 		}
 		if !waitTimeout(&all) {

@@ -3,6 +3,8 @@ package manifest
 import (
 	"errors"
 	"fmt"
+
+	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
 // ErrStopped is wrapped, with the cause, by every call after an I/O error: what is on disk is not known until the
@@ -10,20 +12,7 @@ import (
 var ErrStopped = errors.New("manifest stopped")
 
 // CorruptError says that a manifest is damaged, or that two of them contradict each other.
-type CorruptError struct {
-	Path   string // the file
-	Offset int64  // where in it
-	Err    error  // what is wrong there
-	Hint   string // what a person can do
-}
-
-// Error names the file, the offset, the damage and the remedy.
-func (e *CorruptError) Error() string {
-	return fmt.Sprintf("%s: damaged at offset %d: %v (%s)", e.Path, e.Offset, e.Err, e.Hint)
-}
-
-// Unwrap returns what is wrong.
-func (e *CorruptError) Unwrap() error { return e.Err }
+type CorruptError = vfs.CorruptError
 
 const hintRestore = "the list of parts is damaged, the parts may be whole: stop, copy the directory, then restore " +
 	"the manifest from a backup or a replica, or rebuild it from the parts"

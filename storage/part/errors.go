@@ -3,6 +3,8 @@ package part
 import (
 	"errors"
 	"fmt"
+
+	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
 // Errors that callers act on.
@@ -22,20 +24,7 @@ var (
 )
 
 // CorruptError says that a file is damaged, cut short, or not what it says it is.
-type CorruptError struct {
-	Path   string // the file; for tombstones, what the caller called them
-	Offset int64  // where in it
-	Err    error  // what is wrong there
-	Hint   string // what a person can do
-}
-
-// Error names the file, the offset, the damage and the remedy.
-func (e *CorruptError) Error() string {
-	return fmt.Sprintf("%s: damaged at offset %d: %v (%s)", e.Path, e.Offset, e.Err, e.Hint)
-}
-
-// Unwrap returns what is wrong.
-func (e *CorruptError) Unwrap() error { return e.Err }
+type CorruptError = vfs.CorruptError
 
 const (
 	hintRestore  = "keep the file, fetch the part again from a backup or a replica, or salvage what verifies"

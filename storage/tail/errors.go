@@ -3,6 +3,8 @@ package tail
 import (
 	"errors"
 	"fmt"
+
+	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
 // More errors that callers act on.
@@ -17,20 +19,7 @@ var (
 
 // CorruptError says that bytes which were durable are missing or wrong. It is never used for a torn tail, which is what
 // a crash leaves of blocks that were not synced.
-type CorruptError struct {
-	Path   string // the file
-	Offset int64  // where in it
-	Err    error  // what is wrong there
-	Hint   string // what a person can do
-}
-
-// Error names the file, the offset, the damage and the remedy.
-func (e *CorruptError) Error() string {
-	return fmt.Sprintf("%s: damaged at offset %d: %v (%s)", e.Path, e.Offset, e.Err, e.Hint)
-}
-
-// Unwrap returns what is wrong.
-func (e *CorruptError) Unwrap() error { return e.Err }
+type CorruptError = vfs.CorruptError
 
 // hintRestore is the remedy when acknowledged bytes are gone.
 const hintRestore = "acknowledged data is damaged: stop, copy the directory, then restore it from a backup or a replica"
