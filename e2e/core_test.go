@@ -217,5 +217,12 @@ func TestNoRespondersGoToTheNarrowestSubscription(t *testing.T) {
 		noErr(t, nc.PublishRequest("nobody", inbox.Subject, nil))
 		_, err = inbox.NextMsg(2 * time.Second)
 		tr.Add("literal inbox: %v", err)
+		for range 2 {
+			_, err = nc.Request("nobody", nil, time.Second)
+			tr.Add("request: %v", err)
+		}
+		noErr(t, inbox.Unsubscribe())
+		_, err = nc.Request("nobody", nil, time.Second)
+		tr.Add("request: %v", err)
 	})
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/noetl/ehdb-gateway/gateway/wire"
 	"github.com/noetl/ehdb-gateway/subjects"
@@ -116,20 +117,27 @@ func (c *client) noResponders(cmd *wire.Command) {
 
 // subFor returns a subscription of the client, in no queue group, that hears reply: one to just that subject before one
 // with wildcards, since it is the one that waits for this answer and no other.
+//
+// The inbox of a client's requests is found again without a search: a filter with wildcards is remembered until the
+// next SUB or UNSUB, unless there is a narrower one below it.
 func (c *client) subFor(reply []byte) *subscription {
-	if s := c.replySub; s != nil && s.Filter == string(reply) {
+	if s := c.replySub; s != nil && subjects.Match(s.Filter, reply) {
 		return s
 	}
 	var found *subscription
-	for _, s := range c.bus.Subscriptions() {
+	all := c.bus.Subscriptions()
+	for _, s := range all {
 		if s.Queue != "" || !subjects.Match(s.Filter, reply) {
 			continue
 		}
-		found = s
-		if s.Filter == string(reply) {
-			break
+		if found = s; s.Filter == string(reply) {
+			return s
 		}
 	}
-	c.replySub = found
+	if found != nil && !slices.ContainsFunc(all, func(s *subscription) bool {
+		return !subjects.HasWildcard(s.Filter) && subjects.Match(found.Filter, []byte(s.Filter))
+	}) {
+		c.replySub = found
+	}
 	return found
 }

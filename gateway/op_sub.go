@@ -34,6 +34,7 @@ func (c *client) subscribe(cmd *wire.Command) bool {
 		c.sendErr(errSubject)
 		return true
 	}
+	c.replySub = nil
 	if _, err := c.bus.Subscribe(sid, filter, queue); err != nil && !c.uses(sid) {
 		c.debug("subscribe failed: {error}", slog.Any("error", err))
 		if errors.Is(err, bus.ErrClosed) {

@@ -27,7 +27,7 @@ type reader struct {
 	msgs      int64 // of this read
 	bytes     int64
 	subs      int64
-	replySub  *bus.Subscription // the last one that a no-responders answer went to
+	replySub  *bus.Subscription // hears the replies of the client's requests, see subFor
 	msg       bus.Msg
 	scratch   []byte
 }
