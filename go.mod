@@ -36,6 +36,6 @@ require (
 	github.com/tidwall/match v1.1.1 // indirect
 	github.com/tidwall/pretty v1.2.0 // indirect
 	github.com/tidwall/tinylru v1.1.0 // indirect
-	golang.org/x/time v0.16.0 // indirect
+
 	google.golang.org/protobuf v1.36.12 // indirect
 )

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -19,7 +20,8 @@ import (
 // client is one connection.
 type client struct {
 	server *Server
-	conn   net.Conn
+	conn   net.Conn // the socket: for deadlines and its end
+	stream net.Conn // what is read and written: conn, or TLS over it; settled before the reader and the writer run
 	cid    uint64
 	host   string // remote address
 	port   uint16
@@ -60,12 +62,14 @@ type client struct {
 	pingSent  time.Time
 	rtt       time.Duration
 	tasks     []func() // for the reader
+	fronting  bool     // what precedes the protocol is going on, see negotiate
+	tls       *tls.ConnectionState
 }
 
 func newClient(s *Server, conn net.Conn) *client {
 	set := s.settings.Load()
 	c := &client{
-		server: s, conn: conn, cid: s.lastCID.Add(1), start: time.Now(), gone: make(chan struct{}),
+		server: s, conn: conn, stream: conn, cid: s.lastCID.Add(1), start: time.Now(), gone: make(chan struct{}),
 		writeDeadline: set.WriteDeadline, noStall: set.NoFastProducerStall,
 		traced: s.tracing(),
 	}
@@ -129,14 +133,16 @@ func (c *client) touch(now time.Time) { c.lastActivity.Store(now.UnixNano()) }
 func (c *client) greet() bool {
 	s := c.server
 	set := s.settings.Load()
-	info := s.currentInfo()
-	info.AuthRequired = set.auth.Announced()
-	if set.auth.NonceRequired() {
-		c.nonce = newNonce()
-		info.Nonce = string(c.nonce)
-	}
+	info := c.firstInfo(set)
 	c.established.Store(!set.auth.Required())
-	c.enqueue(string(c.infoLine(info)))
+	switch {
+	case set.frontless():
+		c.enqueue(string(c.infoLine(info)))
+	case set.TLSHandshakeFirst: // INFO comes after the handshake
+	case !c.sendNow(c.infoLine(info)):
+		c.writeLoop()
+		return false
+	}
 	if reason := s.admit(c); reason != "" {
 		text := ""
 		if reason == ReasonMaxConnections {
@@ -149,12 +155,26 @@ func (c *client) greet() bool {
 		return false
 	}
 	c.debug("Client connection created")
-	if !c.startTimers(set) {
+	if !set.frontless() && !c.negotiate(set, info) || !c.startTimers(set) {
 		c.writeLoop()
 		return false
 	}
 	s.running.Go(c.writeLoop)
 	return true
+}
+
+// firstInfo is what the first INFO says.
+func (c *client) firstInfo(set *settings) wire.Info {
+	info := c.server.currentInfo()
+	info.AuthRequired = set.auth.Announced()
+	if set.auth.NonceRequired() {
+		c.nonce = newNonce()
+		info.Nonce = string(c.nonce)
+	}
+	if set.TLSConfig != nil && set.TLSHandshakeFirst {
+		info.TLSRequired = true
+	}
+	return info
 }
 
 // startTimers waits for a CONNECT, if one is required, and for the first ping. False: the connection has ended already.
@@ -225,6 +245,9 @@ func (c *client) expel(text string, reason CloseReason) {
 	stopTimer(c.authTimer)
 	stopTimer(c.pingTimer)
 	session := c.session
+	if c.fronting {
+		_ = c.conn.SetDeadline(longPast)
+	}
 	c.mu.Unlock()
 	last := c.snapshot()
 	last.Stop, last.Reason = time.Now(), reason

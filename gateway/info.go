@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -61,6 +62,8 @@ func (s *Server) currentInfo() wire.Info {
 	set := s.settings.Load()
 	info.AuthRequired = set.auth.Required()
 	info.MaxPayload = set.MaxPayload
+	info.TLSRequired, info.TLSAvailable = set.tlsRequired(), set.tlsAvailable()
+	info.TLSVerify = set.TLSConfig != nil && set.TLSConfig.ClientAuth == tls.RequireAndVerifyClientCert
 	return info
 }
 

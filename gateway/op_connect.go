@@ -98,9 +98,12 @@ func (c *client) authenticate() bool {
 // credentials returns what the client offered.
 func (c *client) credentials() *auth.Credentials {
 	o := &c.options
+	c.mu.Lock()
+	state := c.tls
+	c.mu.Unlock()
 	return &auth.Credentials{
 		User: o.User, Password: o.Pass, Token: o.Token, Nkey: o.Nkey, Sig: o.Sig, JWT: o.JWT,
-		Nonce: c.nonce, Type: auth.TypeStandard, Host: c.host,
+		Nonce: c.nonce, Type: auth.TypeStandard, Host: c.host, TLS: state,
 	}
 }
 

@@ -48,9 +48,6 @@ func (o *Options) settle() error {
 	s := o.Server.Clone()
 	settleServer(s)
 	o.Server = s
-	if s.TLSConfig != nil {
-		return errors.New("tls is not supported for clients")
-	}
 	if int64(s.MaxPayload) > s.MaxPending {
 		return fmt.Errorf("max_payload (%d) cannot be higher than max_pending (%d)", s.MaxPayload, s.MaxPending)
 	}
@@ -75,6 +72,7 @@ func settleServer(s *server.Options) {
 	orDefault(&s.PingInterval, server.DEFAULT_PING_INTERVAL)
 	orDefault(&s.MaxPingsOut, server.DEFAULT_PING_MAX_OUT)
 	orDefault(&s.AuthTimeout, server.AUTH_TIMEOUT.Seconds())
+	orDefault(&s.TLSTimeout, float64(server.TLS_TIMEOUT)/float64(time.Second))
 	orDefault(&s.MaxControlLine, server.MAX_CONTROL_LINE_SIZE)
 	orDefault(&s.MaxPayload, server.MAX_PAYLOAD_SIZE)
 	orDefault(&s.MaxPending, server.MAX_PENDING_SIZE)

@@ -45,7 +45,7 @@ func (c *client) initReader(set *settings) {
 func (c *client) run() {
 	defer c.parser.Close()
 	for {
-		n, err := c.conn.Read(c.parser.Space())
+		n, err := c.stream.Read(c.parser.Space())
 		if n > 0 {
 			c.parser.Filled(n)
 			if !c.consume() {

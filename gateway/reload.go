@@ -77,8 +77,13 @@ func (c *client) do(task func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tasks = append(c.tasks, task)
-	_ = c.conn.SetReadDeadline(time.Unix(1, 0)) // long past: a read that waits ends now
+	if !c.fronting {
+		_ = c.conn.SetReadDeadline(longPast) // a read that waits ends now
+	}
 }
+
+// longPast as a deadline ends a read or write that waits.
+var longPast = time.Unix(1, 0)
 
 // runTasks runs what do has left. False: the connection has ended.
 func (c *client) runTasks() bool {

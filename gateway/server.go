@@ -53,11 +53,12 @@ type settings struct {
 	*server.Options
 	auth     auth.Authenticator
 	maxConns map[string]int // of the accounts that have a limit
+	throttle *throttle      // of TLS handshakes; nil: no limit
 }
 
 // newSettings returns the settings of settled options.
 func newSettings(o *Options) *settings {
-	set := &settings{Options: o.Server, auth: o.Auth, maxConns: map[string]int{}}
+	set := &settings{Options: o.Server, auth: o.Auth, maxConns: map[string]int{}, throttle: newThrottle(o.Server.TLSRateLimit)}
 	for _, a := range o.Server.Accounts {
 		if n := a.MaxActiveConnections(); n >= 0 {
 			set.maxConns[a.Name] = n

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"crypto/tls"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ type ConnInfo struct {
 	User         string
 	Account      string
 	Nkey         string
+	TLS          *tls.ConnectionState // nil: none
 
 	Stop   time.Time   // zero: connected
 	Reason CloseReason // empty: connected
@@ -237,7 +239,7 @@ func (c *client) snapshot() ConnInfo {
 	session := c.session
 	out.RTT, out.Account = c.rtt, auth.GlobalAccount
 	out.Name, out.Lang, out.Version, out.Nkey = c.told.Name, c.told.Lang, c.told.Version, c.told.Nkey
-	out.User = c.told.User
+	out.User, out.TLS = c.told.User, c.tls
 	if c.login != nil {
 		out.Account = c.login.Account
 		if c.login.User != "" {

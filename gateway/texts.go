@@ -18,6 +18,7 @@ const (
 	errPublishSubject       = "Invalid Publish Subject"
 	errSubject              = "Invalid Subject"
 	errStale                = "Stale Connection"
+	errThrottled            = "Connection throttling is active. Please try again later."
 )
 
 // CloseReason says why a connection ended. The texts are those of nats-server's connz.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -58,6 +59,9 @@ func (c *client) linger(reason CloseReason) {
 	if !reason.explained() {
 		return
 	}
+	if half, ok := c.stream.(*tls.Conn); ok {
+		_ = half.CloseWrite() // tells the client that this is the end, and not a cut
+	}
 	half, ok := c.conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil || c.conn.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
 		return
@@ -97,7 +101,7 @@ func (c *client) sendPart(part [][]byte) error {
 		if err := c.conn.SetWriteDeadline(c.deadline()); err != nil {
 			return err
 		}
-		n, err := todo.WriteTo(c.conn)
+		n, err := todo.WriteTo(c.stream)
 		c.out.sent(n)
 		if err != nil && !c.retryWrite(err, n) {
 			return err
@@ -112,7 +116,7 @@ func (c *client) sendOne(b []byte) error {
 		if err := c.conn.SetWriteDeadline(c.deadline()); err != nil {
 			return err
 		}
-		n, err := c.conn.Write(b)
+		n, err := c.stream.Write(b)
 		c.out.sent(int64(n))
 		b = b[n:]
 		if err != nil && !c.retryWrite(err, int64(n)) {

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -96,6 +100,17 @@ func connection(ci *gateway.ConnInfo) monitor.Connection {
 		NumSubs: uint32(ci.NumSubs), //nolint:gosec // in RAM, so there are fewer
 		Name:    ci.Name, Lang: ci.Lang, Version: ci.Version, Reason: string(ci.Reason),
 	}}
+	if ci.TLS != nil {
+		out.TLSVersion = strings.TrimPrefix(tls.VersionName(ci.TLS.Version), "TLS ")
+		out.TLSCipher = tls.CipherSuiteName(ci.TLS.CipherSuite)
+		for _, cert := range ci.TLS.PeerCertificates {
+			key, whole := sha256.Sum256(cert.RawSubjectPublicKeyInfo), sha256.Sum256(cert.Raw)
+			out.TLSPeerCerts = append(out.TLSPeerCerts, &server.TLSPeerCert{
+				Subject: cert.Subject.String(), SubjectPKISha256: hex.EncodeToString(key[:]),
+				CertSha256: hex.EncodeToString(whole[:]),
+			})
+		}
+	}
 	if !ci.Stop.IsZero() {
 		out.Stop = &ci.Stop
 	}

@@ -52,11 +52,18 @@ func portsFile(dir string) string {
 
 // writePorts writes the addresses listened on. It is written beside its place and moved there, so that who waits for
 // the file never reads half of it.
-func writePorts(path string, client, monitor []net.Addr) error {
+func writePorts(path string, o *server.Options, client, monitor []net.Addr) error {
 	if path == "" {
 		return nil
 	}
-	ports := server.Ports{Nats: urls("nats", client), Monitoring: urls("http", monitor)}
+	nats, http := "nats", "http"
+	if o.TLSConfig != nil && !o.AllowNonTLS {
+		nats = "tls"
+	}
+	if o.HTTPSPort != 0 {
+		http = "https"
+	}
+	ports := server.Ports{Nats: urls(nats, client), Monitoring: urls(http, monitor)}
 	b, err := json.Marshal(ports)
 	if err != nil {
 		return fmt.Errorf("ports file: %w", err)

@@ -51,6 +51,7 @@ func settled(now, next *config.Config) error {
 		{"port", o.Port, n.Port},
 		{"http_host", o.HTTPHost, n.HTTPHost},
 		{"http_port", o.HTTPPort, n.HTTPPort},
+		{"https_port", o.HTTPSPort, n.HTTPSPort},
 		{"http_base_path", o.HTTPBasePath, n.HTTPBasePath},
 		{"prof_port", o.ProfPort, n.ProfPort},
 		{"server_name", o.ServerName, n.ServerName},

@@ -115,7 +115,7 @@ func (a *app) start(ctx context.Context) error {
 		return err
 	}
 	a.ports = portsFile(o.PortsFileDir)
-	if err := writePorts(a.ports, []net.Addr{a.gw.Addr()}, a.monitorAddr()); err != nil {
+	if err := writePorts(a.ports, o, []net.Addr{a.gw.Addr()}, a.monitorAddr()); err != nil {
 		return err
 	}
 	// Not before the data directory is locked: a second process must not put its id in the place of the first one's.
@@ -184,7 +184,7 @@ func (a *app) startMonitor() error {
 
 // monitorAddr is the monitor's address, as a list.
 func (a *app) monitorAddr() []net.Addr {
-	if a.cfg.Server.HTTPPort == 0 {
+	if a.cfg.Server.HTTPPort == 0 && a.cfg.Server.HTTPSPort == 0 {
 		return nil
 	}
 	return a.monitor.Addrs()[:1]

@@ -11,7 +11,7 @@ Server Options:
         --server_name <server_name>  Server name (default: its id)
     -P, --pid <file>                 Write the process id to this file
     -m, --http_port <port>           Serve monitoring and /metrics over http on this port
-    -ms,--https_port <port>          Not served yet
+    -ms,--https_port <port>          Serve monitoring and /metrics over https on this port (needs a certificate)
     -c, --config <file>              Configuration file (nats-server's format and keys)
     -t                               Check the configuration file and exit
     -sl,--signal <signal>[=<pid>]    Signal a running ehdb-gateway (ldm, stop, quit, term, reopen, reload)
@@ -46,8 +46,12 @@ Authorization Options:
         --pass <password>            Password required for connections
         --auth <token>               Authorization token required for connections
 
-TLS Options (a start with them is refused: TLS is not served yet):
-        --tls, --tlscert <file>, --tlskey <file>, --tlsverify, --tlscacert <file>
+TLS Options:
+        --tls                        Enable TLS, do not verify clients (default: false)
+        --tlscert <file>             Server certificate file
+        --tlskey <file>              Private key of the server certificate
+        --tlsverify                  Enable TLS, verify client certificates
+        --tlscacert <file>           Certificates of the CAs that clients' certificates are verified against
 
 Cluster Options (understood; a start with routes to other servers is refused until there is replication):
         --routes <rurl-1, rurl-2>, --cluster <cluster-url>, --cluster_name <string>, --no_advertise <bool>,

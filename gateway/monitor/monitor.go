@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -131,17 +132,30 @@ func (s *Server) SetOptions(o *server.Options) {
 // Start listens. Without a port in the options there is nothing to do.
 func (s *Server) Start() error {
 	o := s.o.Server
+	if o.HTTPPort != 0 && o.HTTPSPort != 0 {
+		return fmt.Errorf("can't specify both HTTP (%v) and HTTPs (%v) ports", o.HTTPPort, o.HTTPSPort)
+	}
 	if o.HTTPPort != 0 {
-		addr, err := s.listen(o.HTTPPort, s.Handler(), "can't listen to the monitor port: %w")
+		addr, err := s.listen(o.HTTPPort, s.Handler(), nil, "can't listen to the monitor port: %w")
 		if err != nil {
 			return err
 		}
 		s.o.Logger.Info("Starting http monitor on {addr}", slog.String("addr", s.shown(addr)))
 	}
+	if o.HTTPSPort != 0 {
+		if o.TLSConfig == nil {
+			return errNoCertificate
+		}
+		addr, err := s.listen(o.HTTPSPort, s.Handler(), s.secureConfig(), "can't listen to the monitor port: %w")
+		if err != nil {
+			return err
+		}
+		s.o.Logger.Info("Starting https monitor on {addr}", slog.String("addr", s.shown(addr)))
+	}
 	if s.o.MetricsPort != 0 && s.o.Metrics != nil {
 		mux := http.NewServeMux()
 		mux.Handle("/metrics", s.o.Metrics)
-		addr, err := s.listen(s.o.MetricsPort, mux, "can't listen to the metrics port: %w")
+		addr, err := s.listen(s.o.MetricsPort, mux, nil, "can't listen to the metrics port: %w")
 		if err != nil {
 			return errors.Join(err, s.Close())
 		}
@@ -159,11 +173,34 @@ func (s *Server) shown(addr net.Addr) string {
 	return net.JoinHostPort(s.o.Server.HTTPHost, port)
 }
 
-func (s *Server) listen(port int, h http.Handler, failure string) (net.Addr, error) {
+// errNoCertificate is a secure port without tls {}.
+var errNoCertificate = errors.New("TLS cert and key required for HTTPS: https_port needs a tls {} block")
+
+// secureConfig asks no certificate of who looks at the pages, and follows a reload.
+func (s *Server) secureConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			now := s.options.Load().TLSConfig
+			if now == nil {
+				return nil, errNoCertificate
+			}
+			now = now.Clone()
+			now.ClientAuth = tls.NoClientCert
+			return now, nil
+		},
+	}
+}
+
+// listen serves h on port, with TLS if secure is not nil.
+func (s *Server) listen(port int, h http.Handler, secure *tls.Config, failure string) (net.Addr, error) {
 	hp := net.JoinHostPort(s.o.Server.HTTPHost, strconv.Itoa(max(port, 0)))
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", hp) //nolint:forbidigo // ends with Close
 	if err != nil {
 		return nil, fmt.Errorf(failure, err)
+	}
+	if secure != nil {
+		l = tls.NewListener(l, secure)
 	}
 	srv := &http.Server{
 		Handler:           h,

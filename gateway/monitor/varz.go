@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"crypto/tls"
 	"maps"
 	"math"
 	"net/http"
@@ -41,6 +42,7 @@ func (s *Server) configured() *server.Varz {
 		HTTPHost: o.HTTPHost, HTTPPort: o.HTTPPort, HTTPBasePath: o.HTTPBasePath, HTTPSPort: o.HTTPSPort,
 		AuthTimeout: o.AuthTimeout, MaxControlLine: o.MaxControlLine, MaxPayload: int(o.MaxPayload),
 		MaxPending: o.MaxPending, TLSTimeout: o.TLSTimeout,
+		TLSRequired: o.TLSConfig != nil && !o.AllowNonTLS, TLSVerify: verifies(o),
 		WriteDeadline: o.WriteDeadline, WriteTimeout: o.WriteTimeout.String(),
 		Cluster: server.ClusterOptsVarz{
 			WriteDeadline: o.Cluster.WriteDeadline, WriteTimeout: o.Cluster.WriteTimeout.String(),
@@ -57,6 +59,11 @@ func (s *Server) configured() *server.Varz {
 		StaleConnectionStats: &server.StaleConnectionStats{}, SlowConsumersStats: &server.SlowConsumersStats{},
 		DiskIOWaitStats: &server.DiskIOWaitStats{},
 	}
+}
+
+// verifies reports whether clients have to show a certificate.
+func verifies(o *server.Options) bool {
+	return o.TLSConfig != nil && o.TLSConfig.ClientAuth == tls.RequireAndVerifyClientCert
 }
 
 // featureFlags are nats-server's switches for changes of its own; this server has made none of them.

@@ -220,8 +220,7 @@ func TestRefused(t *testing.T) {
 		"bad mode":             {"bus { mode: kafka }", `bus.mode: "kafka" is not one of ehdb, nats, shadow`},
 		"mode nats":            {"bus { mode: nats }", `bus mode "nats" (from bus.mode in the configuration file) is not served by this build`},
 
-		"tls":            {"tls { cert_file: '" + cert + "', key_file: '" + key + "' }", `:1:0: "tls": TLS is not served by this build, and to start without it would not be safe`},
-		"https":          {"https_port: 8443", `"https_port": TLS is not served`},
+		"ocsp":           {"tls { cert_file: '" + cert + "', key_file: '" + key + "', ca_file: '" + cert + "', verify: true, ocsp_peer: true }", `"tls.ocsp_peer": OCSP is not served`},
 		"auth callout":   {"authorization { users [{user: a, password: b}], auth_callout { issuer: ABJHLOVMPA4CI6R5KLNGOB4GSLNIY7IOUPAJC4YFNDLQVIOBYQGUWVLA, auth_users: [a] } }", `"authorization.auth_callout": auth callout is not served`},
 		"nkey user":      {"authorization { users [{nkey: UC6NLCN7AS34YOJVCYD4PJ3QB7QGLYG5B5IMBT25VW5K4TNUJODM7BOX}] }", `"authorization.users.*.nkey": users with an nkey are not served`},
 		"account nkey":   {"accounts { A { users [{nkey: UC6NLCN7AS34YOJVCYD4PJ3QB7QGLYG5B5IMBT25VW5K4TNUJODM7BOX}] } }", `"accounts.A.users.*.nkey": users with an nkey are not served`},
@@ -261,7 +260,6 @@ func TestBadFlags(t *testing.T) {
 		"no such file":                              {"-c", "/does/not/exist.conf"},
 		"solicited routes require cluster":          {"--routes", "nats://x:6222"},
 		"TLS Server certificate must be present":    {"--tls"},
-		"--https_port: TLS is not served":           {"-ms", "8443"},
 		`bus mode "nats" (from the flag --bus)`:     {"--bus", "nats"},
 		`bus mode "x" (from the flag --bus) is not`: {"--bus", "x"},
 	} {

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -15,9 +14,7 @@ import (
 // insecure lists the keys that, left aside, would let in whom they keep out or show what they hide. A file that sets
 // one does not start. Patterns are paths of keys; * stands for an account's name or an element of a list.
 var insecure = map[string]string{
-	"tls":                                  "TLS is not served",
-	"https":                                "TLS is not served",
-	"https_port":                           "TLS is not served",
+	"tls.ocsp_peer":                        "OCSP is not served",
 	"operator":                             operatorMode,
 	"operators":                            operatorMode,
 	"roots":                                operatorMode,
@@ -58,7 +55,7 @@ var notServed = []string{
 	"accounts.*.limits.max_subscriptions", "accounts.*.limits.max_subs", "accounts.*.limits.max_payload",
 	"accounts.*.limits.max_pay", "accounts.*.limits.max_leafnodes", "accounts.*.limits.max_leafs",
 	"accounts.*.msg_trace", "accounts.*.trace_dest", "accounts.*.nkey",
-	"cluster", "gateway", "leaf", "leafnodes", "websocket", "ws", "mqtt", "ocsp", "ocsp_cache", "allow_non_tls",
+	"cluster", "gateway", "leaf", "leafnodes", "websocket", "ws", "mqtt", "ocsp", "ocsp_cache",
 	"resolver_tls", "resolver_preload", "resolver_pinned_accounts",
 	"default_js_domain", "feature_flags", "trace", "trace_verbose", "trace_headers", "max_traced_msg_len",
 	"disable_sublist_cache", "no_sublist_cache",
@@ -73,12 +70,6 @@ var notServed = []string{
 func (c *Config) checkServed(file *parsedFile) error {
 	w := walker{}
 	w.walk(nil, file.root)
-	if c.Server.TLSConfig != nil && !file.names("tls") {
-		w.errs = append(w.errs, errors.New("--tls: TLS is not served by this build"))
-	}
-	if c.Server.HTTPSPort != 0 && !file.names("https_port", "https") {
-		w.errs = append(w.errs, errors.New("--https_port: TLS is not served by this build"))
-	}
 	if err := joined(w.errs); err != nil {
 		return err
 	}
@@ -92,11 +83,6 @@ func (c *Config) checkServed(file *parsedFile) error {
 		return err
 	}
 	return nil
-}
-
-// names reports whether the file has one of keys at its top; else what the options say came from a flag.
-func (f *parsedFile) names(keys ...string) bool {
-	return slices.ContainsFunc(keys, func(k string) bool { return f.root[k] != nil })
 }
 
 // walker goes through a parsed file looking for keys of the two tables.
