@@ -61,7 +61,7 @@ func (c *client) remember(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.told = c.options
-	c.told.Pass, c.told.Token, c.told.Sig = "", "", ""
+	c.told.Pass, c.told.Token, c.told.Sig, c.told.ProxySig = "", "", "", ""
 	c.rtt = max(now.Sub(c.start), 1)
 	stopTimer(c.pingTimer)
 	if !c.closing.Load() {
@@ -102,7 +102,7 @@ func (c *client) credentials() *auth.Credentials {
 	state := c.tls
 	c.mu.Unlock()
 	return &auth.Credentials{
-		User: o.User, Password: o.Pass, Token: o.Token, Nkey: o.Nkey, Sig: o.Sig, JWT: o.JWT,
+		User: o.User, Password: o.Pass, Token: o.Token, Nkey: o.Nkey, Sig: o.Sig, JWT: o.JWT, ProxySig: o.ProxySig,
 		Nonce: c.nonce, Type: auth.TypeStandard, Host: c.host, TLS: state,
 	}
 }
@@ -116,8 +116,11 @@ func (c *client) authFailed(err error) {
 	}
 	c.flush()
 	reason := ReasonAuthFailure
-	if errors.Is(err, auth.ErrProxyRequired) {
+	switch {
+	case errors.Is(err, auth.ErrProxyRequired):
 		reason = ReasonProxyRequired
+	case errors.Is(err, auth.ErrProxyNotTrusted):
+		reason = ReasonProxyNotTrusted
 	}
 	c.expel(errAuthorization, reason)
 }

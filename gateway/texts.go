@@ -48,6 +48,7 @@ const (
 	ReasonNoRespondersNoHdrs CloseReason = "No Responders Requires Headers"
 	ReasonKicked             CloseReason = "Kicked"
 	ReasonProxyRequired      CloseReason = "Proxy Required"
+	ReasonProxyNotTrusted    CloseReason = "Proxy Not Trusted"
 	ReasonInternal           CloseReason = "Internal Client"
 )
 

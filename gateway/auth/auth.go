@@ -27,6 +27,12 @@ var (
 	ErrConnectionType = errors.New("connection type not allowed")
 	// ErrProxyRequired is a user that may only come through a trusted proxy.
 	ErrProxyRequired = errors.New("proxy connection required")
+	// ErrProxyNotTrusted is a proxy's signature that no trusted proxy made.
+	ErrProxyNotTrusted = errors.New("proxy is not trusted")
+	// ErrSignature is an answer to the nonce that the owner of the key has not given.
+	ErrSignature = errors.New("the nonce is not signed by the key")
+	// ErrCertificate is a client whose certificate names no user.
+	ErrCertificate = errors.New("the client certificate names no user")
 )
 
 // Credentials are what a client offers in its CONNECT.
@@ -34,6 +40,7 @@ type Credentials struct {
 	User, Password string
 	Token          string
 	Nkey, Sig, JWT string
+	ProxySig       string // by the proxy before us
 	Nonce          []byte // what INFO asked to be signed
 	Type           string // TypeStandard and so on
 	Host           string // the client's address without its port
@@ -44,6 +51,7 @@ type Credentials struct {
 type Login struct {
 	Account  string
 	User     string // empty: nobody in particular
+	Nkey     string // public key of the user, if it was one that was proved
 	IsSystem bool   // Account is the system account
 	// Permissions is nil for a client that may do anything.
 	Permissions *Permissions

@@ -161,10 +161,8 @@ func TestPublishModel(t *testing.T) {
 
 func TestRefusedConfigurations(t *testing.T) {
 	for name, o := range map[string]*server.Options{
-		"nkeys":       {Nkeys: []*server.NkeyUser{{Nkey: "U"}}},
-		"callout":     {AuthCallout: &server.AuthCallout{}},
-		"keys":        {TrustedKeys: []string{"O"}},
 		"no such one": {NoAuthUser: "x"},
+		"proxy":       {Proxies: &server.ProxiesConfig{Trusted: []*server.ProxyConfig{{Key: "x"}}}},
 	} {
 		if _, err := NewConfigured(o); err == nil {
 			t.Errorf("%s: accepted", name)

@@ -1,24 +1,30 @@
 package auth
 
 import (
-	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Configured authenticates against the users, the user or the token of a configuration.
+// Configured authenticates against the users, nkeys, the user or the token of a configuration.
 type Configured struct {
-	users        map[string]*configuredUser
-	user, pass   string // the single user
+	users        map[string]*configuredUser // by name
+	nkeys        map[string]*configuredUser // by public key
+	user, pass   string                     // the single user
 	token        string
 	system       string // name of the system account
 	noAuthUser   string
 	required     bool
-	announced    bool
 	everybody    *Login // without any authorization configured
 	alwaysNonce  bool
 	openToGlobal bool // only the system account has users: everybody else is in $G
+	fromCert     bool // users are who their certificates say
+	names        []distinguishedName
+	proxies      proxies
+	proxyNeeded  bool // by the single user and by who has the token
 }
 
 type configuredUser struct {
@@ -28,57 +34,79 @@ type configuredUser struct {
 	proxyRequired bool
 }
 
-// NewConfigured returns the authenticator for the users, user or token of o. It refuses what it cannot honour (NKeys,
-// JWTs, callouts) and permissions that are not valid.
+// NewConfigured returns the authenticator for what o says of users, nkeys and tokens. It refuses permissions that are
+// not valid.
 func NewConfigured(o *server.Options) (*Configured, error) {
-	switch {
-	case len(o.Nkeys) > 0:
-		return nil, errors.New("authorization by nkey is not supported")
-	case len(o.TrustedOperators) > 0 || len(o.TrustedKeys) > 0:
-		return nil, errors.New("operator mode (JWT) is not supported")
-	case o.AuthCallout != nil:
-		return nil, errors.New("auth_callout is not supported")
-	}
 	a := &Configured{
 		user: o.Username, pass: o.Password, token: o.Authorization,
 		system: o.SystemAccount, noAuthUser: o.NoAuthUser, alwaysNonce: o.AlwaysEnableNonce,
-		everybody: &Login{Account: GlobalAccount},
+		everybody: &Login{Account: GlobalAccount}, fromCert: o.TLSMap, proxyNeeded: o.ProxyRequired,
 	}
 	if a.system == "" && !o.NoSystemAccount {
 		a.system = SystemAccount
 	}
-	a.required = o.Users != nil || a.user != "" || a.token != ""
-	a.announced = a.required && a.noAuthUser == ""
+	a.required = o.Users != nil || o.Nkeys != nil || a.user != "" || a.token != ""
+	var err error
+	if a.proxies, err = newProxies(o); err != nil {
+		return nil, err
+	}
 	if err := a.addUsers(o); err != nil {
 		return nil, err
 	}
-	if a.noAuthUser != "" && a.users[a.noAuthUser] == nil {
+	if err := a.addNkeys(o); err != nil {
+		return nil, err
+	}
+	if a.noAuthUser != "" && a.users[a.noAuthUser] == nil && a.nkeys[a.noAuthUser] == nil {
 		return nil, fmt.Errorf("no_auth_user: %q is not a user", a.noAuthUser)
 	}
-	a.openToGlobal = a.system != "" && a.noAuthUser == "" && len(o.Users) > 0 && onlySystemUsers(o, a.system)
+	a.openToGlobal = a.system != "" && a.noAuthUser == "" && len(o.Users)+len(o.Nkeys) > 0 && onlySystemUsers(o, a.system)
 	return a, nil
 }
 
 func (a *Configured) addUsers(o *server.Options) error {
 	a.users = make(map[string]*configuredUser, len(o.Users))
 	for _, u := range o.Users {
-		perms, err := NewPermissions(u.Permissions)
+		login, err := a.login(u.Username, u.Account, u.Permissions, u.ConnectionDeadline)
 		if err != nil {
 			return fmt.Errorf("permissions of user %q: %w", u.Username, err)
 		}
-		account := GlobalAccount
-		if u.Account != nil {
-			account = u.Account.Name
-		}
 		a.users[u.Username] = &configuredUser{
-			login: &Login{
-				Account: account, User: u.Username, IsSystem: account == a.system,
-				Permissions: perms, Deadline: u.ConnectionDeadline,
-			},
-			password: u.Password, types: u.AllowedConnectionTypes, proxyRequired: u.ProxyRequired,
+			login: login, password: u.Password, types: u.AllowedConnectionTypes, proxyRequired: u.ProxyRequired,
 		}
 	}
+	if a.fromCert {
+		a.names = distinguishedNames(slices.Sorted(maps.Keys(a.users)))
+	}
 	return nil
+}
+
+func (a *Configured) addNkeys(o *server.Options) error {
+	a.nkeys = make(map[string]*configuredUser, len(o.Nkeys))
+	for _, u := range o.Nkeys {
+		login, err := a.login(u.Nkey, u.Account, u.Permissions, time.Time{})
+		if err != nil {
+			return fmt.Errorf("permissions of nkey %q: %w", u.Nkey, err)
+		}
+		login.Nkey = u.Nkey
+		a.nkeys[u.Nkey] = &configuredUser{login: login, types: u.AllowedConnectionTypes, proxyRequired: u.ProxyRequired}
+	}
+	return nil
+}
+
+func (a *Configured) login(
+	user string, account *server.Account, permissions *server.Permissions, deadline time.Time,
+) (*Login, error) {
+	perms, err := NewPermissions(permissions)
+	if err != nil {
+		return nil, err
+	}
+	name := GlobalAccount
+	if account != nil {
+		name = account.Name
+	}
+	return &Login{
+		Account: name, User: user, IsSystem: name == a.system, Permissions: perms, Deadline: deadline,
+	}, nil
 }
 
 // onlySystemUsers tells a configuration that adds users to the system account and says nothing about anybody else.
@@ -87,6 +115,11 @@ func onlySystemUsers(o *server.Options, system string) bool {
 		return false
 	}
 	for _, u := range o.Users {
+		if u.Account == nil || u.Account.Name != system {
+			return false
+		}
+	}
+	for _, u := range o.Nkeys {
 		if u.Account == nil || u.Account.Name != system {
 			return false
 		}
@@ -103,60 +136,118 @@ func onlySystemUsers(o *server.Options, system string) bool {
 func (a *Configured) Required() bool { return a.required }
 
 // Announced implements Authenticator.
-func (a *Configured) Announced() bool { return a.announced }
+func (a *Configured) Announced() bool { return a.required && a.noAuthUser == "" }
 
 // NonceRequired implements Authenticator.
-func (a *Configured) NonceRequired() bool { return a.alwaysNonce }
+func (a *Configured) NonceRequired() bool {
+	return a.alwaysNonce || len(a.nkeys) > 0 || len(a.proxies) > 0
+}
 
 // Anonymous implements Authenticator.
 func (a *Configured) Anonymous(connectionType string) *Login {
-	switch u := a.users[a.noAuthUser]; {
-	case !a.required, a.openToGlobal:
+	if !a.required || a.openToGlobal {
 		return a.everybody
-	case u == nil || a.noAuthUser == "" || u.proxyRequired || !u.allows(connectionType):
-		return nil
-	default:
-		return u.login
 	}
+	if a.noAuthUser == "" {
+		return nil
+	}
+	u := a.nkeys[a.noAuthUser]
+	if u == nil && !a.fromCert {
+		u = a.users[a.noAuthUser]
+	}
+	if u == nil || u.proxyRequired || !u.allows(connectionType) {
+		return nil
+	}
+	return u.login
 }
 
 // Authenticate implements Authenticator.
 func (a *Configured) Authenticate(c *Credentials) (*Login, error) {
+	proxied, err := a.proxies.check(c)
+	if err != nil {
+		return nil, err
+	}
 	if !a.required {
 		return a.everybody, nil
 	}
+	login, err := a.anybody(c, proxied)
+	if err != nil {
+		return nil, err
+	}
+	return login, nil
+}
+
+// anybody finds out who offers c: an nkey before a user, and those before the single user or the token.
+func (a *Configured) anybody(c *Credentials, proxied bool) (*Login, error) {
+	if len(a.nkeys) > 0 && c.Nkey != "" {
+		return a.byNkey(c, proxied)
+	}
+	nobody := c.User == "" && c.Password == "" && c.Token == "" && c.Nkey == ""
+	if nobody && len(a.nkeys)+len(a.users) > 0 {
+		if l := a.Anonymous(c.Type); l != nil {
+			return l, nil
+		}
+	}
 	if len(a.users) > 0 {
-		if c.User == "" && c.Password == "" && c.Token == "" {
-			if l := a.Anonymous(c.Type); l != nil {
-				return l, nil
-			}
-			return nil, ErrCredentials
+		if a.fromCert && c.Type == TypeStandard {
+			return a.byCertificate(c, proxied)
 		}
 		if c.User != "" {
-			return a.authenticateUser(c)
+			u := a.users[c.User]
+			if u != nil && a.fromCert && u.password == "" {
+				return nil, ErrCertificate
+			}
+			return u.accept(c, proxied)
 		}
 	}
 	switch {
+	case a.token == "" && a.user == "":
+	case a.proxyNeeded && !proxied:
+		return nil, ErrProxyRequired
 	case a.token != "":
 		if samePassword(a.token, c.Token) {
 			return a.everybody, nil
 		}
-	case a.user != "":
-		if a.user == c.User && samePassword(a.pass, c.Password) {
-			return &Login{Account: GlobalAccount, User: a.user}, nil
-		}
+	case a.user == c.User && samePassword(a.pass, c.Password):
+		return &Login{Account: GlobalAccount, User: a.user}, nil
 	}
 	return nil, ErrCredentials
 }
 
-func (a *Configured) authenticateUser(c *Credentials) (*Login, error) {
-	u := a.users[c.User]
+// byNkey accepts who has signed the nonce.
+func (a *Configured) byNkey(c *Credentials, proxied bool) (*Login, error) {
+	u := a.nkeys[c.Nkey]
 	switch {
 	case u == nil:
 		return nil, ErrCredentials
 	case !u.allows(c.Type):
 		return nil, ErrConnectionType
-	case u.proxyRequired:
+	case u.proxyRequired && !proxied:
+		return nil, ErrProxyRequired
+	}
+	if err := verifySignature(c.Nkey, c.Nonce, c.Sig); err != nil && c.Nkey != a.noAuthUser {
+		return nil, err
+	}
+	return u.login, nil
+}
+
+// byCertificate accepts the user whom the client's certificate names.
+func (a *Configured) byCertificate(c *Credentials, proxied bool) (*Login, error) {
+	name, err := a.nameIn(c)
+	if err != nil {
+		return nil, err
+	}
+	return a.users[name].accept(c, proxied)
+}
+
+// accept checks what belongs to a user of that name; nil is nobody.
+func (u *configuredUser) accept(c *Credentials, proxied bool) (*Login, error) {
+	switch {
+	case u == nil:
+		return nil, ErrCredentials
+	case !u.allows(c.Type):
+		return nil, ErrConnectionType
+	case u.proxyRequired && !proxied:
 		return nil, ErrProxyRequired
 	case !samePassword(u.password, c.Password):
 		return nil, ErrCredentials

@@ -222,10 +222,8 @@ func TestRefused(t *testing.T) {
 
 		"ocsp":           {"tls { cert_file: '" + cert + "', key_file: '" + key + "', ca_file: '" + cert + "', verify: true, ocsp_peer: true }", `"tls.ocsp_peer": OCSP is not served`},
 		"auth callout":   {"authorization { users [{user: a, password: b}], auth_callout { issuer: ABJHLOVMPA4CI6R5KLNGOB4GSLNIY7IOUPAJC4YFNDLQVIOBYQGUWVLA, auth_users: [a] } }", `"authorization.auth_callout": auth callout is not served`},
-		"nkey user":      {"authorization { users [{nkey: UC6NLCN7AS34YOJVCYD4PJ3QB7QGLYG5B5IMBT25VW5K4TNUJODM7BOX}] }", `"authorization.users.*.nkey": users with an nkey are not served`},
-		"account nkey":   {"accounts { A { users [{nkey: UC6NLCN7AS34YOJVCYD4PJ3QB7QGLYG5B5IMBT25VW5K4TNUJODM7BOX}] } }", `"accounts.A.users.*.nkey": users with an nkey are not served`},
 		"resolver":       {"resolver: MEMORY", `"resolver": operator mode (JWT) is not served`},
-		"proxy required": {"authorization { proxy_required: true, user: a, password: b }", `"authorization.proxy_required": trusted proxies are not served`},
+		"proxy protocol": {"proxy_protocol: true", `"proxy_protocol": the PROXY protocol is not served`},
 		"encryption":     {"jetstream { store_dir: /srv/x, key: secret }", `"jetstream.key": encryption at rest is not served`},
 		"foreign route":  {"cluster { name: c, listen: \"127.0.0.1:6222\", routes: [\"nats://nats-1:6222\"] }", `cluster.routes names other servers (nats-1:6222)`},
 		"tmp store":      {"jetstream { store_dir: /tmp/x }", `is below the system's temporary directory`},

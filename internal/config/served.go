@@ -14,38 +14,31 @@ import (
 // insecure lists the keys that, left aside, would let in whom they keep out or show what they hide. A file that sets
 // one does not start. Patterns are paths of keys; * stands for an account's name or an element of a list.
 var insecure = map[string]string{
-	"tls.ocsp_peer":                        "OCSP is not served",
-	"operator":                             operatorMode,
-	"operators":                            operatorMode,
-	"roots":                                operatorMode,
-	"root":                                 operatorMode,
-	"root_operator":                        operatorMode,
-	"root_operators":                       operatorMode,
-	"trusted":                              operatorMode,
-	"trusted_keys":                         operatorMode,
-	"resolver":                             operatorMode,
-	"account_resolver":                     operatorMode,
-	"accounts_resolver":                    operatorMode,
-	"default_sentinel":                     operatorMode,
-	"authorization.auth_callout":           "auth callout is not served",
-	"authorization.auth_hook":              "auth callout is not served",
-	"authorization.users.*.nkey":           nkeyUsers,
-	"accounts.*.users.*.nkey":              nkeyUsers,
-	"authorization.proxy_required":         proxies,
-	"authorization.users.*.proxy_required": proxies,
-	"accounts.*.users.*.proxy_required":    proxies,
-	"proxies":                              proxies,
-	"proxy_protocol":                       proxies,
-	"jetstream.key":                        atRest,
-	"jetstream.ek":                         atRest,
-	"jetstream.encryption_key":             atRest,
-	"jetstream.tpm":                        atRest,
+	"tls.ocsp_peer":              "OCSP is not served",
+	"operator":                   operatorMode,
+	"operators":                  operatorMode,
+	"roots":                      operatorMode,
+	"root":                       operatorMode,
+	"root_operator":              operatorMode,
+	"root_operators":             operatorMode,
+	"trusted":                    operatorMode,
+	"trusted_keys":               operatorMode,
+	"resolver":                   operatorMode,
+	"account_resolver":           operatorMode,
+	"accounts_resolver":          operatorMode,
+	"default_sentinel":           operatorMode,
+	"authorization.auth_callout": "auth callout is not served",
+	"authorization.auth_hook":    "auth callout is not served",
+	"proxy_protocol":             proxies,
+	"jetstream.key":              atRest,
+	"jetstream.ek":               atRest,
+	"jetstream.encryption_key":   atRest,
+	"jetstream.tpm":              atRest,
 }
 
 const (
 	operatorMode = "operator mode (JWT) is not served"
-	nkeyUsers    = "users with an nkey are not served"
-	proxies      = "trusted proxies are not served"
+	proxies      = "the PROXY protocol is not served"
 	atRest       = "encryption at rest is not served"
 )
 
