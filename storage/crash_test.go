@@ -423,7 +423,7 @@ func TestCrash(t *testing.T) {
 		x.history = []world{{logs: map[LogID]worldLog{}, states: map[LogID][]worldEntry{catalogID: nil}}}
 		defer func() { x.s.Close() }()
 		t.Repeat(map[string]func(*rapid.T){
-			"createLog": x.CreateLog, "createState": x.CreateState, "append": x.Append, "churn": x.Churn,
+			"createLog": x.CreateLog, "createState": x.CreateState, "append": x.Append, "churn": x.Churn, "batch": x.Batch,
 			"delete": x.Delete, "purge": x.Purge, "change": x.Change, "drop": x.Drop, "read": x.Read, "crash": x.Crash,
 			"restart": x.Restart,
 		})

@@ -12,17 +12,7 @@ func (l *Log) Delete(seqs []uint64, erase bool, done Done) (int, error) {
 	if l.dropped {
 		return 0, ErrNoLog
 	}
-	x := l.head
-	l.ords = l.ords[:0]
-	for _, seq := range seqs {
-		if ord, ok := x.find(seq); ok && x.isHeadLive(ord) {
-			l.ords = append(l.ords, ord)
-		}
-	}
-	if len(l.ords) > 1 {
-		slices.Sort(l.ords)
-		l.ords = slices.Compact(l.ords)
-	}
+	l.resolve(seqs)
 	n := len(l.ords)
 	var flags deleteFlags
 	if erase {
@@ -34,36 +24,76 @@ func (l *Log) Delete(seqs []uint64, erase bool, done Done) (int, error) {
 	return n, nil
 }
 
+// resolve puts the ordinals of the live records among seqs into l.ords, ascending.
+func (l *Log) resolve(seqs []uint64) {
+	x := l.head
+	l.ords = l.ords[:0]
+	for _, seq := range seqs {
+		if ord, ok := x.find(seq); ok && x.isHeadLive(ord) {
+			l.ords = append(l.ords, ord)
+		}
+	}
+	if len(l.ords) > 1 {
+		slices.Sort(l.ords)
+		l.ords = slices.Compact(l.ords)
+	}
+}
+
 // deleteOrds deletes the live records with the ordinals in l.ords, which are ascending.
 func (l *Log) deleteOrds(flags deleteFlags, done Done) error {
 	if len(l.ords) == 0 {
 		return l.settle(done)
 	}
-	x := l.head
-	l.runs = l.runs[:0]
-	for _, ord := range l.ords {
-		l.runs = appendRuns(l.runs, x.at(ord).seq)
-	}
+	l.findRuns()
 	w := l.w
 	w.mu.Lock()
-	g, err := w.put(l.home(), maxDelete(l.runs), done, func(b []byte) []byte {
-		return appendDelete(b, l.meta.ID, flags, l.runs)
-	})
+	err := w.admit(l.home(), maxDelete(l.runs), w.slack())
 	if err == nil {
-		t := g.touch(l)
-		for _, ord := range l.ords {
-			t.remove(x, ord, ord+1)
-		}
+		l.queueDelete(w.current(), flags, done)
 	}
 	w.mu.Unlock()
 	if err != nil {
 		return err
 	}
+	l.doomOrds()
+	return nil
+}
+
+// findRuns makes l.runs of the sequences of l.ords.
+func (l *Log) findRuns() {
+	l.runs = l.runs[:0]
 	for _, ord := range l.ords {
-		x.doom(ord, l.sizeOf(x, ord))
+		l.runs = appendRuns(l.runs, l.head.at(ord).seq)
+	}
+}
+
+// queueDelete adds the deletion of l.ords, which was admitted, to g. The locks are held.
+func (l *Log) queueDelete(g *group, flags deleteFlags, done Done) {
+	l.w.putIn(g, l.home(), maxDelete(l.runs), done, func(b []byte) []byte {
+		return appendDelete(b, l.meta.ID, flags, l.runs)
+	})
+	t := g.touch(l)
+	for _, ord := range l.ords {
+		t.remove(l.head, ord, ord+1)
+	}
+}
+
+// doomOrds deletes l.ords at the head.
+func (l *Log) doomOrds() {
+	for _, ord := range l.ords {
+		l.head.doom(ord, l.sizeOf(l.head, ord))
 	}
 	l.trimScratch()
-	return nil
+}
+
+// deleteIn deletes l.ords in g. The locks are held.
+func (l *Log) deleteIn(g *group) {
+	if len(l.ords) == 0 {
+		return
+	}
+	l.findRuns()
+	l.queueDelete(g, 0, nil)
+	l.doomOrds()
 }
 
 // trimScratch lets go of the memory a large deletion took.
@@ -137,8 +167,28 @@ func (l *Log) purgeAll(below uint64, done Done) (uint64, error) {
 
 // purgeFront removes what is below upTo (0: everything) but for the newest keep of it.
 func (l *Log) purgeFront(upTo, keep uint64, done Done) (uint64, error) {
+	cut, ok := l.cutFront(upTo, keep)
+	if !ok {
+		return 0, l.settle(done)
+	}
+	x, first := l.head, l.head.headFirst
+	w := l.w
+	w.mu.Lock()
+	err := w.admit(l.home(), maxFixed, w.slack())
+	if err == nil {
+		l.queueTruncate(w.current(), cut, done)
+	}
+	w.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	return l.doomRange(x, first, cut), nil
+}
+
+// cutFront returns the ordinal below which everything is to go; false if there is nothing.
+func (l *Log) cutFront(upTo, keep uint64) (cut uint64, ok bool) {
 	x := l.head
-	cut := x.end
+	cut = x.end
 	if upTo != 0 {
 		cut = x.lower(upTo)
 	}
@@ -148,32 +198,38 @@ func (l *Log) purgeFront(upTo, keep uint64, done Done) (uint64, error) {
 			ord, ok = x.prev(ord)
 		}
 		if !ok {
-			cut = 0
-			break
+			return 0, false
 		}
 		cut = ord
 	}
-	first := x.headFirst
-	if keep > 0 || cut <= first || first >= x.end {
-		return 0, l.settle(done)
-	}
+	return cut, keep == 0 && cut > x.headFirst && x.headFirst < x.end
+}
+
+// queueTruncate adds the removal of what is below cut, which was admitted, to g. The locks are held.
+func (l *Log) queueTruncate(g *group, cut uint64, done Done) {
+	x := l.head
 	below := l.lastSeq + 1
 	if cut < x.end {
 		below = x.at(cut).seq
 	}
-	w := l.w
-	w.mu.Lock()
-	g, err := w.put(l.home(), maxFixed, done, func(b []byte) []byte {
+	l.w.putIn(g, l.home(), maxFixed, done, func(b []byte) []byte {
 		return appendTruncate(b, l.meta.ID, below)
 	})
-	if err == nil {
-		g.touch(l).remove(x, first, cut)
+	g.touch(l).remove(x, x.headFirst, cut)
+}
+
+// purgeIn removes what matches filter (nil: all) but for the newest keep, in g. The locks are held.
+func (l *Log) purgeIn(g *group, filter Filter, keep uint64) {
+	if filter != nil {
+		l.resolveMatching(filter, l.head.end, keep)
+		l.deleteIn(g)
+		return
 	}
-	w.mu.Unlock()
-	if err != nil {
-		return 0, err
+	if cut, ok := l.cutFront(0, keep); ok {
+		first := l.head.headFirst
+		l.queueTruncate(g, cut, nil)
+		l.doomRange(l.head, first, cut)
 	}
-	return l.doomRange(x, first, cut), nil
 }
 
 // doomRange deletes what is live in [from, to) at the head.
@@ -194,6 +250,18 @@ func (l *Log) purgeMatching(filter Filter, upTo, keep uint64, done Done) (uint64
 	if upTo != 0 {
 		limit = x.lower(upTo)
 	}
+	l.resolveMatching(filter, limit, keep)
+	n := uint64(len(l.ords))
+	if err := l.deleteOrds(0, done); err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// resolveMatching puts the ordinals below limit of the live records that match filter into l.ords, ascending, but for
+// the newest keep.
+func (l *Log) resolveMatching(filter Filter, limit, keep uint64) {
+	x := l.head
 	l.ords = l.ords[:0]
 	x.eachKey(filter, func(id uint32) bool {
 		for ord := x.keys.info(id).chainFirst; ord != 0 && ord-1 < limit; ord = x.at(ord - 1).next {
@@ -205,11 +273,6 @@ func (l *Log) purgeMatching(filter Filter, upTo, keep uint64, done Done) (uint64
 	})
 	slices.Sort(l.ords)
 	l.ords = l.ords[:len(l.ords)-int(min(keep, uint64(len(l.ords))))]
-	n := uint64(len(l.ords))
-	if err := l.deleteOrds(0, done); err != nil {
-		return 0, err
-	}
-	return n, nil
 }
 
 // drop marks the log as gone and queues the record that says so.

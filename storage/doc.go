@@ -17,7 +17,8 @@
 //
 //  1. Frames reach the tail in the order of Append.
 //  2. done functions run in that order, on the ack loop, under no lock, and only after the frame is durable.
-//  3. A failed write or sync poisons the directory: nothing more is acknowledged until it is reopened from disk.
+//  3. What a [Batch] changes is in one group: after a crash all of it is there, or nothing.
+//  4. A failed write or sync poisons the directory: nothing more is acknowledged until it is reopened from disk.
 //
 // # How a record travels
 //
@@ -32,7 +33,7 @@
 //
 // # Locks
 //
-// Store, then log or state log, then writer. No I/O happens under any of them.
+// Store, then log or state log (several only in a Batch, by rising id), then writer. No I/O happens under any of them.
 //
 // [tail]: https://pkg.go.dev/github.com/noetl/ehdb-gateway/storage/tail
 package storage

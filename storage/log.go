@@ -119,11 +119,16 @@ func (l *Log) queue(r *Record, size uint64, done Done) (entry, error) {
 	if err := w.admit(sh, n, 0); err != nil {
 		return entry{}, err
 	}
-	g := w.current()
-	b := appendMessage(w.room(g, sh, n), kindMessage, l.meta.ID, r)
-	body := uint32(len(r.Key) + len(r.Header) + len(r.Data))
+	return l.queueIn(w.current(), r, size, done), nil
+}
+
+// queueIn encodes r, which was admitted, at the end of g and returns its index entry. The locks are held.
+func (l *Log) queueIn(g *group, r *Record, size uint64, done Done) entry {
+	sh, w := l.shardOf(r.Key), l.w
+	body := len(r.Key) + len(r.Header) + len(r.Data)
+	b := appendMessage(w.room(g, sh, maxFixed+body), kindMessage, l.meta.ID, r)
 	e := entry{
-		seq: r.Seq, time: r.Time, sec: sh.secID, off: sh.sec.size + uint32(len(b)) - body,
+		seq: r.Seq, time: r.Time, sec: sh.secID, off: sh.sec.size + uint32(len(b)-body),
 		hlen: uint32(len(r.Header)), dlen: uint32(len(r.Data)),
 	}
 	w.space.use(sh.sec, footprint(len(r.Key), &e))
@@ -133,7 +138,16 @@ func (l *Log) queue(r *Record, size uint64, done Done) (entry, error) {
 	t.end, t.seq, t.time = l.head.end+1, r.Seq, r.Time
 	t.msgs++
 	t.bytes += size
-	return e, nil
+	return e
+}
+
+// appendIn is Append in g, of a record that was checked and admitted. The locks are held.
+func (l *Log) appendIn(g *group, r *Record) {
+	r.Time = max(r.Time, l.lastTime)
+	size := l.size(len(r.Key), len(r.Header), len(r.Data))
+	e := l.queueIn(g, r, size, nil)
+	l.lastSeq, l.lastTime = r.Seq, r.Time
+	l.head.add(e, r.Key, size)
 }
 
 // recordHead is about what a record takes besides its key, header and data.

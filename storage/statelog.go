@@ -71,13 +71,19 @@ func (s *StateLog) queue(k kind, state []byte, done Done) (uint64, error) {
 	if err := w.admit(sh, n, w.slack()); err != nil {
 		return 0, err
 	}
-	g := w.current()
+	return s.queueIn(w.current(), k, state, done), nil
+}
+
+// queueIn appends a record, which was admitted, to g and returns its section. The locks are held.
+func (s *StateLog) queueIn(g *group, k kind, state []byte, done Done) uint64 {
+	w := s.w
+	sh := &w.shards[s.meta.Shards[0]]
 	if w.tail == nil {
 		w.count(g, sh, len(state), done)
-		return 0, nil
+		return 0
 	}
-	w.took(g, sh, len(appendState(w.room(g, sh, n), k, s.meta.ID, state)), done)
-	return sh.secID, nil
+	w.took(g, sh, len(appendState(w.room(g, sh, maxFixed+len(state)), k, s.meta.ID, state)), done)
+	return sh.secID
 }
 
 func (s *StateLog) change(change []byte, sec uint64) {

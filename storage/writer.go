@@ -211,12 +211,17 @@ func (w *writer) put(sh *shard, n int, done Done, enc func(b []byte) []byte) (*g
 		return nil, err
 	}
 	g := w.current()
+	w.putIn(g, sh, n, done, enc)
+	return g, nil
+}
+
+// putIn is put in g of a record that was admitted. The lock is held.
+func (w *writer) putIn(g *group, sh *shard, n int, done Done, enc func(b []byte) []byte) {
 	if w.tail == nil {
 		w.count(g, sh, 0, done)
-		return g, nil
+		return
 	}
 	w.took(g, sh, len(enc(w.room(g, sh, n))), done)
-	return g, nil
 }
 
 // release gives back what g held of the queues and keeps it for use again.
