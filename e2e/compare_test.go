@@ -78,7 +78,7 @@ func scrub(s string) string {
 var volatile = map[string]bool{
 	"created": true, "ts": true, "time": true, "first_ts": true, "last_ts": true, "last_active": true, "cluster": true,
 	"_nats.ver": true, "server_id": true, "id": true, "timestamp": true, "now": true, "start": true,
-	"pause_remaining": true,
+	"pause_remaining": true, "active": true,
 }
 
 func normalise(key string, v any) any {

@@ -93,6 +93,9 @@ func (a *account) createStream(req *jsapi.StreamCreateRequest, done func(*stream
 	if apiErr := a.checkBytes(cfg, a.reservedByOthers(cfg), cfg.MaxBytes); apiErr != nil {
 		return apiErr
 	}
+	if err := stream.CheckOrigins(cfg); err != nil {
+		return server.NewJSStreamCreateError(err)
+	}
 	if a.subjectsTaken(cfg) {
 		return server.NewJSStreamSubjectOverlapError()
 	}
@@ -146,9 +149,6 @@ func (a *account) completeStream(req *jsapi.StreamCreateRequest) *jsapi.Error {
 	if apiErr := stream.Complete(cfg, req.Pedantic, a.streamLimits(cfg)); apiErr != nil {
 		return apiErr
 	}
-	if apiErr := a.checkRelations(req); apiErr != nil {
-		return apiErr
-	}
 	if cfg.Replicas > 1 {
 		return server.NewJSStreamReplicasNotSupportedError()
 	}
@@ -161,6 +161,7 @@ func (a *account) streamLimits(cfg *server.StreamConfig) stream.Limits {
 		MaxBytesRequired: lim.MaxBytesRequired,
 		MaxStreamBytes:   lim.StoreMaxStreamBytes,
 		Duplicates:       a.svc.opts.Limits.Duplicates,
+		Stream:           a.configOf,
 	}
 	if cfg.Storage == server.MemoryStorage {
 		l.MaxStreamBytes = lim.MemoryMaxStreamBytes
@@ -205,6 +206,9 @@ func (a *account) makeStream(cfg *server.StreamConfig, done func(*streamEntry, e
 		return err
 	}
 	e.logID = log.ID()
+	if err := e.needPositions(cfg); err != nil {
+		return errors.Join(err, e.dropLog())
+	}
 	durable, started := whenBoth(func(err error) { done(e, err) })
 	if err := a.record(e.record(cfg), durable); err != nil {
 		return errors.Join(err, e.dropLog())
@@ -215,6 +219,7 @@ func (a *account) makeStream(cfg *server.StreamConfig, done func(*streamEntry, e
 		return nil
 	}
 	a.addStream(e)
+	e.startLinks()
 	a.adviseStream(e.name, server.CreateEvent)
 	started(nil)
 	return nil

@@ -68,6 +68,7 @@ func (a *account) deleteStream(e *streamEntry, done storage.Done) error {
 		}
 		a.adviseConsumer(e.name, c.name, server.DeleteEvent)
 	}
+	e.forgetLinks()
 	e.stop()
 	a.removeStream(e)
 	if err := e.dropLog(); err != nil {

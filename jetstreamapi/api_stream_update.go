@@ -56,9 +56,6 @@ func (a *account) checkUpdate(name string, req *jsapi.StreamCreateRequest) (*str
 	if name != cfg.Name {
 		return nil, server.NewJSStreamMismatchError()
 	}
-	if apiErr := a.checkRelations(req); apiErr != nil {
-		return nil, apiErr
-	}
 	e, apiErr := a.stream(name)
 	if apiErr != nil {
 		return nil, apiErr
@@ -112,11 +109,15 @@ func (e *streamEntry) checkConsumerLimits(old, cfg *server.StreamConfig) error {
 // updateStream writes the new configuration to the catalog and to the running stream; done is called once it is
 // durable. change is held.
 func (a *account) updateStream(e *streamEntry, cfg *server.StreamConfig, done storage.Done) error {
+	if err := e.needPositions(cfg); err != nil {
+		return err
+	}
 	durable, applied := whenBoth(done)
 	if err := a.record(e.record(cfg), durable); err != nil {
 		return err
 	}
 	old := e.config()
+	e.stream.TrackSources(e.positions)
 	err := e.stream.Update(*cloneConfig(cfg))
 	if err != nil {
 		// What the catalog says is what runs: put the old configuration back.
@@ -126,7 +127,7 @@ func (a *account) updateStream(e *streamEntry, cfg *server.StreamConfig, done st
 	a.addReserved(old, -1)
 	a.addReserved(cfg, 1)
 	e.cfg.Store(cfg)
-	if err := e.updateDirect(old); err != nil {
+	if err := errors.Join(e.updateDirect(old), e.relink(cfg)); err != nil {
 		applied(err)
 		return nil
 	}

@@ -41,7 +41,9 @@ type catalogRecord struct {
 	Created  time.Time              `json:"created,omitzero"`
 	Config   *server.StreamConfig   `json:"config,omitempty"`
 	Settings *server.ConsumerConfig `json:"consumer_config,omitempty"`
-	Batch    []json.RawMessage      `json:"batch,omitempty"` // entries that come into being together; no other field
+	// Positions is the state log of a stream's sources.
+	Positions storage.LogID     `json:"positions,omitempty"`
+	Batch     []json.RawMessage `json:"batch,omitempty"` // entries that come into being together; no other field
 
 	memory bool // the asset lives in memory: the record is not written
 }
@@ -264,6 +266,7 @@ func (c *catalog) logIDs() (map[storage.LogID]bool, error) {
 	for _, list := range [][]catalogRecord{streams, consumers} {
 		for i := range list {
 			ids[list[i].LogID] = true
+			ids[list[i].Positions] = true
 		}
 	}
 	return ids, nil
@@ -273,7 +276,7 @@ func (c *catalog) logIDs() (map[storage.LogID]bool, error) {
 func (e *streamEntry) record(cfg *server.StreamConfig) catalogRecord {
 	return catalogRecord{
 		Account: e.acc.name, Stream: e.name, LogID: e.logID, Shards: e.shards, Created: e.created, Config: cfg,
-		memory: e.memory,
+		Positions: e.positionsID, memory: e.memory,
 	}
 }
 

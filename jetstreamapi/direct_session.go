@@ -10,12 +10,10 @@ import (
 // directSink takes the direct gets of one stream.
 type directSink struct{ entry *streamEntry }
 
-// The sids of a stream's direct gets: its own, and those of the stream it mirrors.
+// The sids of direct gets, by where the request says what is wanted.
 const (
 	sidDirectBody    = "b"
 	sidDirectSubject = "s"
-	sidMirrorBody    = "mb"
-	sidMirrorSubject = "ms"
 )
 
 // Deliver implements bus.Sink.
@@ -35,7 +33,7 @@ func (d directSink) Deliver(batch []bus.Delivery) <-chan struct{} {
 // openDirect subscribes to direct gets, where the configuration allows them.
 func (e *streamEntry) openDirect() error {
 	cfg := e.config()
-	if !cfg.AllowDirect && !cfg.MirrorDirect {
+	if !cfg.AllowDirect {
 		return nil
 	}
 	s, err := e.acc.svc.opts.Bus.Open(bus.KindService, bus.Identity{Account: e.acc.name}, directSink{e})
@@ -43,29 +41,21 @@ func (e *streamEntry) openDirect() error {
 		return err
 	}
 	e.direct = s
-	if cfg.AllowDirect {
-		if err := e.subscribeDirect(e.name, sidDirectBody, sidDirectSubject); err != nil {
-			return err
-		}
-	}
-	if cfg.MirrorDirect && cfg.Mirror != nil {
-		return e.subscribeDirect(cfg.Mirror.Name, sidMirrorBody, sidMirrorSubject)
-	}
-	return nil
+	return e.subscribeDirect(s, e.name)
 }
 
-func (e *streamEntry) subscribeDirect(name, bodySID, subjectSID string) error {
+func (e *streamEntry) subscribeDirect(s bus.Session, name string) error {
 	domain := e.acc.svc.opts.Domain
-	if err := subscribeBoth(e.direct, bodySID, jsapi.DirectGetSubject(name), jsapi.DirectQueue, domain); err != nil {
+	if err := subscribeBoth(s, sidDirectBody, jsapi.DirectGetSubject(name), jsapi.DirectQueue, domain); err != nil {
 		return err
 	}
-	return subscribeBoth(e.direct, subjectSID, jsapi.DirectLastFilter(name), jsapi.DirectQueue, domain)
+	return subscribeBoth(s, sidDirectSubject, jsapi.DirectLastFilter(name), jsapi.DirectQueue, domain)
 }
 
 // updateDirect follows a change of the configuration.
 func (e *streamEntry) updateDirect(old *server.StreamConfig) error {
 	cfg := e.config()
-	if cfg.AllowDirect == old.AllowDirect && cfg.MirrorDirect == old.MirrorDirect {
+	if cfg.AllowDirect == old.AllowDirect {
 		return nil
 	}
 	was := e.direct

@@ -186,7 +186,7 @@ func (a *account) takeOffline(cause error) {
 func (e *streamEntry) offlineCopy(cause error) *streamEntry {
 	out := &streamEntry{
 		acc: e.acc, name: e.name, created: e.created, logID: e.logID, shards: e.shards, offline: cause,
-		consumers: make(map[string]*consumerEntry),
+		consumers: make(map[string]*consumerEntry), positionsID: e.positionsID,
 	}
 	out.cfg.Store(e.config())
 	return out
@@ -202,6 +202,9 @@ func (a *account) stopAssets(streams []*streamEntry) {
 		}
 	}
 	a.mu.RUnlock()
+	for _, e := range streams {
+		e.unlink()
+	}
 	for _, c := range consumers {
 		c.stop(jsapi.StatusShutdown)
 	}

@@ -161,6 +161,7 @@ func (e *streamEntry) detail(o *server.JSzOptions) server.StreamDetail {
 	d := server.StreamDetail{
 		Name: e.name, Created: e.created, Cluster: e.acc.svc.clusterInfo(), State: e.state(false, ""),
 	}
+	d.Mirror, d.Sources = e.origins()
 	if o.Config {
 		cfg := *e.config()
 		d.Config = &cfg

@@ -46,7 +46,9 @@ func (s *Service) recoverAssets(c *catalog, st *storage.Store, which func(accoun
 	}
 	for _, a := range s.sortedAccounts() {
 		if which(a.name) {
+			a.joinLinks()
 			a.reconcile()
+			a.startLinks()
 		}
 	}
 	return nil
@@ -87,6 +89,9 @@ func (s *Service) recoverStream(r *catalogRecord, st *storage.Store) {
 	e.recovering = true
 	e.cfg.Store(r.Config)
 	log, err := st.OpenLog(e.logID, e.spec())
+	if e.positionsID = r.Positions; err == nil && e.positionsID != 0 {
+		e.positions, err = st.OpenStateLog(e.positionsID)
+	}
 	if err == nil {
 		err = e.start(log)
 	}

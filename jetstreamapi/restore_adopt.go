@@ -27,6 +27,7 @@ func (l *loader) adopt() (*streamEntry, error) {
 		return nil, fmt.Errorf("the stream is not known to be stored: %w", context.Cause(l.ctx))
 	}
 	l.e.stream.Reconcile()
+	l.e.startLinks()
 	for _, c := range l.consumers {
 		c.entry.durable.Store(c.entry.config())
 		c.entry.consumer.Release()
@@ -50,6 +51,9 @@ func (l *loader) enter(durable storage.Done) error {
 	}
 	if l.e.store() != l.store {
 		return storage.ErrStopped
+	}
+	if err := l.e.needPositions(cfg); err != nil {
+		return err
 	}
 	if err := l.record(durable); err != nil {
 		return err

@@ -37,6 +37,10 @@ type streamEntry struct {
 	stream  *stream.Stream
 	retired atomic.Bool // its counters went over to the service's
 	direct  bus.Session // its direct gets; nil when they are not allowed
+
+	positionsID storage.LogID     // of positions; 0: the stream never had sources
+	positions   *storage.StateLog // how far its sources were copied
+	copies      copies
 }
 
 // config returns the configuration; it must not be changed.
@@ -110,6 +114,7 @@ func (e *streamEntry) start(log *storage.Log) error {
 		Recovering: e.recovering,
 		Reserve:    func(n int64) error { return a.reserve(cfg.Storage, n) },
 		Release:    func(n int64) { a.addUsed(cfg.Storage, -n) },
+		Positions:  e.positions,
 		Advisory:   a.adviseInDomain,
 	})
 	if err != nil {
@@ -121,11 +126,16 @@ func (e *streamEntry) start(log *storage.Log) error {
 		e.stop()
 		return fmt.Errorf("stream %s: %w", e.name, err)
 	}
+	if err := e.linkUp(cfg); err != nil {
+		e.stop()
+		return fmt.Errorf("stream %s: %w", e.name, err)
+	}
 	return nil
 }
 
 // stop ends the running stream and gives its bytes back to the account. The log stays.
 func (e *streamEntry) stop() {
+	e.unlink()
 	if e.direct != nil {
 		e.direct.Close()
 		e.direct = nil
@@ -163,13 +173,15 @@ func (e *streamEntry) numLimited() int {
 
 // info returns the stream as the API shows it. Configurations in lists come without the server's version metadata.
 func (e *streamEntry) info(st server.StreamState) *server.StreamInfo {
-	return &server.StreamInfo{
+	info := &server.StreamInfo{
 		Created:   e.created,
 		State:     st,
 		Config:    *e.config(),
 		Domain:    e.acc.svc.opts.Domain,
 		TimeStamp: time.Now().UTC(),
 	}
+	info.Mirror, info.Sources = e.origins()
+	return info
 }
 
 // Bytes a message counts for, by storage type: clients see them in a stream's state and set limits by them.
@@ -213,11 +225,15 @@ func sameJSON(a, b any) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// dropLog removes the stream's log for good.
+// dropLog removes the stream's log, and what is known of its sources, for good.
 func (e *streamEntry) dropLog() error {
 	st := e.store()
 	if st == nil {
 		return storage.ErrStopped
 	}
-	return st.DropLog(e.logID, nil)
+	err := st.DropLog(e.logID, nil)
+	if e.positionsID != 0 {
+		err = errors.Join(err, st.DropLog(e.positionsID, nil))
+	}
+	return err
 }

@@ -34,6 +34,7 @@ var allowed = map[string][]string{
 	"jetstreamapi/jsapi":    {"subjects"},
 	"jetstreamapi/stream":   {"internal/bus", "subjects", "storage", "jetstreamapi/jsapi"},
 	"jetstreamapi/consumer": {"internal/bus", "subjects", "storage", "jetstreamapi/jsapi"},
+	"jetstreamapi/source":   {"subjects", "storage", "internal/bus", "jetstreamapi/jsapi", "jetstreamapi/stream"},
 	"jetstreamapi":          {"jetstreamapi/...", "internal/bus", "subjects", "storage"},
 	"cutover":               {"internal/bus", "subjects", "gateway/wire", "jetstreamapi/jsapi"},
 }

@@ -191,6 +191,17 @@ func SetHeader(block []byte, name, value string) []byte {
 	return appendHeader(out, name, value)
 }
 
+// ReplaceHeader is SetHeader, but that a header which is there keeps its place.
+func ReplaceHeader(block []byte, name, value string) []byte {
+	start, end := findHeader(block, name)
+	if start < 0 {
+		return SetHeader(block, name, value)
+	}
+	out := make([]byte, 0, len(block)+len(value))
+	out = append(append(out, block[:start+len(name)]...), ": "...)
+	return append(append(out, value...), block[end:]...)
+}
+
 // AddHeader returns a copy of block (which may be empty) with one more header.
 func AddHeader(block []byte, name, value string) []byte {
 	if len(block) == 0 {

@@ -27,6 +27,7 @@ type incoming struct {
 	data    []byte
 	named   jsapi.PublishHeaders // zero when header is empty
 	now     int64                // Unix nanoseconds
+	seq     uint64               // of a mirrored message; 0: the next there is
 
 	// What admission adds.
 	changed   bool // the header or data are not as they came

@@ -24,12 +24,15 @@ type Limits struct {
 	MaxBytesRequired bool
 	MaxStreamBytes   int64 // for the config's storage type
 	Duplicates       time.Duration
+	// Stream returns the configuration of another stream of the account, nil if there is none. May be nil.
+	Stream func(name string) *server.StreamConfig
 }
 
-// Complete fills the defaults of a configuration and checks it by nats-server's rules and texts (all that does not need
-// other streams). pedantic refuses what it would have to change. limits are the server's and account's.
+// Complete fills the defaults of a configuration and checks it by nats-server's rules and texts (but for the overlap of
+// its subjects with those of other streams). pedantic refuses what it would have to change. limits are the server's and
+// account's.
 //
-// What this build does not serve (mirrors, sources, atomic and fast batches, more than one replica) is refused here.
+// What this build does not serve (atomic and fast batches, more than one replica) is refused here.
 func Complete(cfg *server.StreamConfig, pedantic bool, limits Limits) *server.ApiError {
 	if cfg == nil {
 		return invalid("stream configuration invalid")
@@ -37,8 +40,8 @@ func Complete(cfg *server.StreamConfig, pedantic bool, limits Limits) *server.Ap
 	c := completion{cfg: cfg, pedantic: pedantic, limits: limits}
 	for _, step := range []func() *server.ApiError{
 		c.names, c.enums, c.replicas, c.amounts, c.age, c.duplicates, c.permissions, c.counter, c.discard, c.markers,
-		c.schedules, c.persistence, c.mirror, c.sources, c.subjects, c.bytes, c.transform, c.republish, c.placement,
-		c.unserved,
+		c.schedules, c.persistence, c.mirror, c.sources, c.prefixes, c.cycle, c.subjects, c.bytes, c.transform,
+		c.republish, c.placement, c.unserved,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -53,6 +56,9 @@ type completion struct {
 	cfg      *server.StreamConfig
 	pedantic bool
 	limits   Limits
+
+	origins                      []string // subjects of the streams it copies from
+	deliverPrefixes, apiPrefixes []string // of external streams
 }
 
 func invalid(format string, args ...any) *server.ApiError {
@@ -285,46 +291,6 @@ func (c *completion) persistence() *server.ApiError {
 	return nil
 }
 
-func (c *completion) mirror() *server.ApiError {
-	cfg := c.cfg
-	if cfg.Mirror == nil {
-		return nil
-	}
-	switch {
-	case cfg.FirstSeq > 0:
-		return server.NewJSMirrorWithFirstSeqError()
-	case len(cfg.Subjects) > 0:
-		return server.NewJSMirrorWithSubjectsError()
-	case len(cfg.Sources) > 0:
-		return server.NewJSMirrorWithSourcesError()
-	case cfg.AllowMsgCounter:
-		return server.NewJSMirrorWithCountersError()
-	case cfg.AllowAtomicPublish:
-		return server.NewJSMirrorWithAtomicPublishError()
-	case cfg.AllowBatchPublish:
-		return server.NewJSMirrorWithBatchPublishError()
-	case cfg.AllowMsgSchedules:
-		return server.NewJSMirrorWithMsgSchedulesError()
-	case cfg.SubjectDeleteMarkerTTL > 0:
-		return invalid("subject delete markers forbidden on mirrors")
-	case cfg.Mirror.External == nil && !validName(cfg.Mirror.Name):
-		return server.NewJSMirrorInvalidStreamNameError()
-	}
-	return nil
-}
-
-func (c *completion) sources() *server.ApiError {
-	if len(c.cfg.Sources) > 0 && c.cfg.AllowMsgSchedules {
-		return server.NewJSSourceWithMsgSchedulesError()
-	}
-	for _, src := range c.cfg.Sources {
-		if src == nil || !validName(src.Name) {
-			return server.NewJSSourceInvalidStreamNameError()
-		}
-	}
-	return nil
-}
-
 func (c *completion) bytes() *server.ApiError {
 	if c.limits.MaxBytesRequired && c.cfg.MaxBytes <= 0 {
 		return server.NewJSStreamMaxBytesRequiredError()
@@ -399,8 +365,6 @@ func (c *completion) unserved() *server.ApiError {
 		used bool
 		what string
 	}{
-		{c.cfg.Mirror != nil, "mirrors"},
-		{len(c.cfg.Sources) > 0, "sources"},
 		{c.cfg.AllowAtomicPublish, "atomic batches (allow_atomic)"},
 		{c.cfg.AllowBatchPublish, "fast batches (allow_batched)"},
 	} {

@@ -132,8 +132,6 @@ func TestCompleteAsNATS(t *testing.T) {
 
 func TestCompleteRefusesWhatIsNotServed(t *testing.T) {
 	for want, cfg := range map[string]server.StreamConfig{
-		"mirrors":    {Mirror: &server.StreamSource{Name: "M"}},
-		"sources":    {Sources: []*server.StreamSource{{Name: "M"}}},
 		"atomic":     {AllowAtomicPublish: true},
 		"fast batch": {AllowBatchPublish: true},
 	} {

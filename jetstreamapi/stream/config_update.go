@@ -76,7 +76,24 @@ func cloneConfig(cfg *server.StreamConfig) server.StreamConfig {
 	out.SubjectTransform = clone(cfg.SubjectTransform)
 	out.RePublish = clone(cfg.RePublish)
 	out.Metadata = maps.Clone(cfg.Metadata)
+	out.Mirror = cloneSource(cfg.Mirror)
+	out.Sources = nil
+	for _, src := range cfg.Sources {
+		out.Sources = append(out.Sources, cloneSource(src))
+	}
 	return out
+}
+
+func cloneSource(s *server.StreamSource) *server.StreamSource {
+	if s == nil {
+		return nil
+	}
+	out := *s
+	out.OptStartTime = clone(s.OptStartTime)
+	out.SubjectTransforms = append([]server.SubjectTransformConfig(nil), s.SubjectTransforms...)
+	out.External = clone(s.External)
+	out.Consumer = clone(s.Consumer)
+	return &out
 }
 
 func clone[T any](p *T) *T {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/big"
+	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -114,7 +115,28 @@ func (c *count) readSources(header []byte) {
 
 // loadCounts looks up the counters of a batch, so that this need not be done under the stream's lock.
 func (s *Stream) loadCounts(set *settings, batch []bus.Delivery) {
-	for _, subject := range s.unknownCounts(set, batch) {
+	subjects := make([][]byte, len(batch))
+	for i := range batch {
+		subjects[i] = set.mapped(batch[i].Msg.Target())
+	}
+	s.lookUpCounts(subjects)
+}
+
+// loadCountsOf is loadCounts for copies.
+func (s *Stream) loadCountsOf(batch []Copy, from *Lineage) {
+	set := s.settings.Load()
+	if !set.cfg.AllowMsgCounter {
+		return
+	}
+	subjects := make([][]byte, len(batch))
+	for i := range batch {
+		subjects[i] = set.mapped(from.Map(batch[i].Subject))
+	}
+	s.lookUpCounts(subjects)
+}
+
+func (s *Stream) lookUpCounts(subjects [][]byte) {
+	for _, subject := range s.unknownCounts(subjects) {
 		r, err := s.log.Get(s.log.Key(subject).Last)
 		if err != nil {
 			continue // told of when it is asked for again
@@ -131,12 +153,11 @@ func (s *Stream) loadCounts(set *settings, batch []bus.Delivery) {
 	}
 }
 
-// unknownCounts returns the subjects of batch whose counters are not remembered.
-func (s *Stream) unknownCounts(set *settings, batch []bus.Delivery) (unknown [][]byte) {
+// unknownCounts returns those subjects whose counters are not remembered.
+func (s *Stream) unknownCounts(subjects [][]byte) (unknown [][]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range batch {
-		subject := set.mapped(batch[i].Msg.Target())
+	for _, subject := range subjects {
 		if _, ok := s.counters.bySubject[string(subject)]; !ok && s.log.Key(subject).Last > 0 {
 			unknown = append(unknown, subject)
 		}
@@ -193,6 +214,71 @@ func (c *settings) countUp(f facts, in *incoming) verdict {
 	in.data = append(in.count.total.Append([]byte(counterStart), 10), counterEnd...)
 	in.changed = true
 	return verdict{}
+}
+
+// countSourced adds what a counter of another stream has gained since it was last copied. Where each of those stands is
+// kept in a header.
+func (c *settings) countSourced(f facts, in *incoming) *server.ApiError {
+	if len(in.named.Incr) == 0 {
+		return server.NewJSMessageIncrMissingError()
+	}
+	if _, ok := new(big.Int).SetString(string(in.named.Incr), 10); !ok {
+		return server.NewJSMessageIncrInvalidError()
+	}
+	before, apiErr := f.counter(in.subject)
+	switch {
+	case apiErr != nil:
+		return apiErr
+	case before == nil:
+		before = &count{total: new(big.Int)}
+	case before.broken:
+		return server.NewJSMessageCounterBrokenError()
+	}
+	sources := make(server.CounterSources)
+	if len(before.sources) > 0 {
+		if err := json.Unmarshal(before.sources, &sources); err != nil {
+			return server.NewJSMessageCounterBrokenError()
+		}
+	}
+	gain, apiErr := sourcedGain(sources, in)
+	if apiErr != nil {
+		return apiErr
+	}
+	text, err := json.Marshal(sources)
+	if err != nil {
+		return server.NewJSMessageCounterBrokenError()
+	}
+	in.count = &count{total: new(big.Int).Add(before.total, gain), sources: text}
+	in.header = jsapi.ReplaceHeader(in.header, jsapi.HeaderIncr, gain.String())
+	in.header = jsapi.ReplaceHeader(in.header, jsapi.HeaderCounterSources, string(text))
+	in.data = append(in.count.total.Append([]byte(counterStart), 10), counterEnd...)
+	in.changed = true
+	return nil
+}
+
+// sourcedGain returns by how much a sourced counter is above what sources, which it updates, has of it.
+func sourcedGain(sources server.CounterSources, in *incoming) (*big.Int, *server.ApiError) {
+	fields := strings.Split(string(in.named.StreamSource), " ")
+	stream, subject := fields[0], string(in.subject)
+	if len(fields) >= 5 {
+		subject = fields[4]
+	}
+	var value server.CounterValue
+	if err := json.Unmarshal(in.data, &value); err != nil {
+		return nil, server.NewJSMessageCounterBrokenError()
+	}
+	now, was := new(big.Int), new(big.Int)
+	if _, ok := now.SetString(value.Value, 10); !ok {
+		now = new(big.Int)
+	}
+	if _, ok := was.SetString(sources[stream][subject], 10); !ok {
+		was = new(big.Int)
+	}
+	if sources[stream] == nil {
+		sources[stream] = make(map[string]string)
+	}
+	sources[stream][subject] = now.String()
+	return now.Sub(now, was), nil
 }
 
 // What stands before and after the value in a counter's message.

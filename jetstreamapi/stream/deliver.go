@@ -77,7 +77,7 @@ func (s *Stream) accept(set *settings, m *bus.Msg, now int64) {
 // read fills in from m: the subject mapped, the header as it is stored and parsed.
 func (s *Stream) read(set *settings, m *bus.Msg, in *incoming) {
 	in.subject, in.reply, in.header, in.data = m.Target(), m.Reply, m.Header, m.Data
-	in.changed, in.scheduled, in.count = false, false, nil
+	in.changed, in.scheduled, in.count, in.seq = false, false, nil, 0
 	in.subject = set.mapped(in.subject)
 	if len(in.header) > 0 {
 		in.header = jsapi.StoredHeader(nil, in.header)
@@ -158,15 +158,17 @@ func (s *Stream) skip(set *settings, in *incoming, rollup rollupKind, now int64)
 	s.reply(set, in, answer{kind: answerAck, wait: seq, seq: seq})
 }
 
-// append gives in the next sequence and hands it to the log.
+// append gives in the next sequence, unless it has one, and hands it to the log.
 func (s *Stream) append(in *incoming, now int64) error {
-	s.head.record = storage.Record{
-		Seq: s.head.lastSeq + 1, Time: now, Key: in.subject, Header: in.header, Data: in.data,
+	seq := s.head.lastSeq + 1
+	if in.seq > 0 {
+		seq = in.seq
 	}
+	s.head.record = storage.Record{Seq: seq, Time: now, Key: in.subject, Header: in.header, Data: in.data}
 	if err := s.log.Append(&s.head.record, nil); err != nil {
 		return err
 	}
-	s.head.lastSeq++
+	s.head.lastSeq = seq
 	return nil
 }
 
@@ -233,6 +235,7 @@ func (s *Stream) reply(set *settings, in *incoming, a answer) {
 // refuse counts a refusal and queues its answer.
 func (s *Stream) refuse(set *settings, in *incoming, v verdict) {
 	s.metrics.refuse(v.err.ErrCode)
+	s.head.refusal = v.err
 	a := answer{kind: answerError, err: v.err}
 	if v.atHead {
 		a.wait = s.head.lastSeq
@@ -247,6 +250,7 @@ func (s *Stream) refuseFailed(set *settings, in *incoming, err error) {
 		return
 	}
 	busy := server.NewJSStreamTooManyRequestsError()
+	s.head.refusal = busy
 	s.metrics.refuse(busy.ErrCode)
 	s.reply(set, in, answer{kind: answerBusy, err: busy})
 }

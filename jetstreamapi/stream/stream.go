@@ -32,6 +32,8 @@ type Options struct {
 	Release func(size int64)
 	// Stall is the store's wish that producers pause (storage.Store.Stall). May be nil.
 	Stall func() <-chan struct{}
+	// Positions keeps how far the sources were copied; nil for a stream without.
+	Positions *storage.StateLog
 	// Advisory publishes a JetStream advisory or metric; it does not block. May be nil.
 	Advisory func(subject string, event any)
 }
@@ -56,6 +58,8 @@ type Stream struct {
 	upkeep   upkeep
 	counters counters
 
+	positions positions
+
 	flusher flusher
 }
 
@@ -78,6 +82,8 @@ type head struct {
 
 	recovering  bool // consumers are still to be attached
 	recoveredTo uint64
+
+	refusal error // of the last copy that could not be stored
 
 	// Scratch of one Deliver.
 	in     incoming
@@ -139,6 +145,9 @@ func (s *Stream) recover(set *settings) error {
 		s.inflight.start(s.head.lastSeq)
 	}
 	if err := s.rebuildDedupe(); err != nil {
+		return err
+	}
+	if err := s.recoverPositions(set); err != nil {
 		return err
 	}
 	s.head.reserved = st.Bytes

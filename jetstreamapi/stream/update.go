@@ -54,6 +54,9 @@ func (s *Stream) apply(old, set *settings) (sweep bool, err error) {
 	if s.head.closed {
 		return false, errStopped
 	}
+	if err := s.positions.keep(set.cfg.Sources); err != nil {
+		return false, err
+	}
 	s.settings.Store(set)
 	if set.replacesBySize() {
 		s.inflight.start(s.head.lastSeq)
