@@ -276,6 +276,11 @@ func (c *client) authTimedOut() {
 	c.expel(errAuthTimeout, ReasonAuthTimeout)
 }
 
+func (c *client) accountExpired() {
+	c.debug(errAccountExpired)
+	c.expel(errAccountExpired, ReasonAuthExpired)
+}
+
 func (c *client) loginExpired() {
 	c.debug("User Authentication Expired")
 	c.expel(errAuthExpired, ReasonAuthExpired)

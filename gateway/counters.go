@@ -44,7 +44,7 @@ func (s *Server) accountCounters(name string) *accountCounters {
 // the account has as many connections as it may have.
 func (c *client) join(account string) bool {
 	a := c.server.accountCounters(account)
-	limit, limited := c.server.settings.Load().maxConns[account]
+	limit, limited := c.server.settings.Load().connLimit(account)
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	if c.account == a || c.out.reason != "" {

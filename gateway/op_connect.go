@@ -127,6 +127,7 @@ func (c *client) authFailed(err error) {
 
 // admitLogin makes login the client's identity.
 func (c *client) admitLogin(login *auth.Login) {
+	c.applyLimits(login, c.server.settings.Load())
 	g := newGuard(login.Permissions)
 	c.out.mu.Lock()
 	c.guard = g
@@ -135,9 +136,44 @@ func (c *client) admitLogin(login *auth.Login) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.login = login
-	if !login.Deadline.IsZero() && !c.closing.Load() {
-		c.authTimer = time.AfterFunc(time.Until(login.Deadline), c.loginExpired)
+	stopTimer(c.authTimer)
+	c.authTimer = nil
+	end, expired := login.Deadline, c.loginExpired
+	if d := login.AccountDeadline; !d.IsZero() && (end.IsZero() || d.Before(end)) {
+		end, expired = d, c.accountExpired
 	}
+	if !end.IsZero() && !c.closing.Load() {
+		c.authTimer = time.AfterFunc(time.Until(end), expired)
+	}
+}
+
+// applyLimits makes the tighter of the server's limits and those of the login, which may be nil, hold.
+func (c *client) applyLimits(login *auth.Login, set *settings) {
+	limits := c.parser.Limits()
+	limits.MaxPayload = int(set.maxPayload(login))
+	c.parser.SetLimits(limits)
+}
+
+// maxPayload is the largest message that a client with this login, which may be nil, may send.
+func (set *settings) maxPayload(login *auth.Login) int32 {
+	if login == nil || login.Limits == nil || login.Limits.MaxPayload < 0 {
+		return set.MaxPayload
+	}
+	return int32(min(login.Limits.MaxPayload, int64(set.MaxPayload))) //nolint:gosec // not above max_payload
+}
+
+// maxSubs is how many subscriptions the client may have; false: any number.
+func (c *client) maxSubs(set *settings) (int, bool) {
+	c.mu.Lock()
+	login := c.login
+	c.mu.Unlock()
+	limit, limited := set.MaxSubs, set.MaxSubs > 0
+	if login != nil && login.Limits != nil {
+		if n := login.Limits.MaxSubs; n >= 0 && (!limited || n < int64(limit)) {
+			return int(n), true
+		}
+	}
+	return limit, limited
 }
 
 // agree settles the protocol features.

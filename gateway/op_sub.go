@@ -25,7 +25,7 @@ func (c *client) subscribe(cmd *wire.Command) bool {
 	if c.bus == nil && !c.openSession() {
 		return false
 	}
-	if limit := c.server.settings.Load().MaxSubs; limit > 0 && c.bus.NumSubscriptions() >= limit {
+	if limit, limited := c.maxSubs(c.server.settings.Load()); limited && c.bus.NumSubscriptions() >= limit {
 		c.fault("maximum subscriptions exceeded")
 		c.sendErr(errMaxSubscriptions)
 		return true

@@ -22,6 +22,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Auth decides about logins; nil: by what Server says about users and tokens.
 	Auth auth.Authenticator
+	// Accounts are those of operator mode; nil: as Server says, if it names operators.
+	Accounts *auth.Accounts
 	// JetStream is what INFO says about it.
 	JetStream bool
 	// Version is the version of INFO, which clients compare with nats-server's; empty: that of the nats-server
@@ -55,13 +57,28 @@ func (o *Options) settle() error {
 		return fmt.Errorf("lame duck grace period (%v) should be strictly lower than lame duck duration (%v)",
 			s.LameDuckGracePeriod, s.LameDuckDuration)
 	}
-	if o.Auth == nil {
-		a, err := auth.NewConfigured(s)
-		if err != nil {
+	return o.settleAuth()
+}
+
+// settleAuth fills in who decides about logins.
+func (o *Options) settleAuth() (err error) {
+	if o.Auth != nil {
+		return nil
+	}
+	if o.Accounts == nil {
+		if o.Accounts, err = auth.NewAccounts(o.Server, o.Server.AccountResolver, nil); err != nil {
 			return err
 		}
-		o.Auth = a
 	}
+	if o.Accounts != nil {
+		o.Auth = auth.NewOperator(o.Accounts)
+		return nil
+	}
+	a, err := auth.NewConfigured(o.Server)
+	if err != nil {
+		return err
+	}
+	o.Auth = a
 	return nil
 }
 

@@ -21,7 +21,10 @@ import (
 type attempt func(info server.Info) (fields map[string]any, more string)
 
 // try makes an attempt at addr and returns what came, with what signs and names the server left out.
-func try(addr net.Addr, a attempt) string {
+func try(addr net.Addr, a attempt) string { return tryFor(addr, a, 300*time.Millisecond) }
+
+// tryFor is try that listens until there is nothing for so long.
+func tryFor(addr net.Addr, a attempt, quiet time.Duration) string {
 	c, err := net.Dial("tcp", addr.String())
 	if err != nil {
 		return err.Error()
@@ -40,7 +43,7 @@ func try(addr net.Addr, a attempt) string {
 	maps.Copy(all, fields)
 	doc, _ := json.Marshal(all)
 	fmt.Fprintf(c, "CONNECT %s\r\n%sPING\r\n", doc, more)
-	return normalise(line) + listen(c, 300*time.Millisecond)
+	return normalise(line) + listen(c, quiet)
 }
 
 // sameLogins makes every attempt at both servers and compares.

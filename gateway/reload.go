@@ -21,7 +21,7 @@ var errMoved = errors.New("the user is in another account now")
 // that are no longer permitted. Where to listen and what the server is called do not change. On an error nothing has
 // changed.
 func (s *Server) SetOptions(o *server.Options) error {
-	next := Options{Server: o, Bus: s.options.Bus, Logger: s.log}
+	next := Options{Server: o, Bus: s.options.Bus, Logger: s.log, Accounts: s.options.Accounts}
 	if s.customAuth {
 		next.Auth = s.options.Auth
 	}
@@ -53,15 +53,15 @@ func (s *Server) SetOptions(o *server.Options) error {
 
 // beyond returns the connections that their accounts may not have any more: of each account the newest.
 func (set *settings) beyond(clients []*client) []*client {
-	if len(set.maxConns) == 0 {
+	if len(set.maxConns) == 0 && set.accounts == nil {
 		return nil
 	}
 	slices.SortFunc(clients, func(a, b *client) int { return cmp.Compare(a.cid, b.cid) })
-	kept := make(map[string]int, len(set.maxConns))
+	kept := map[string]int{}
 	var over []*client
 	for _, c := range clients {
 		account := c.joined()
-		limit, limited := set.maxConns[account]
+		limit, limited := set.connLimit(account)
 		if !limited {
 			continue
 		}
@@ -103,28 +103,66 @@ func (c *client) runTasks() bool {
 
 // reload makes set hold for the client. The reader calls it.
 func (c *client) reload(set *settings) {
-	limits := c.parser.Limits()
-	limits.MaxPayload = int(set.MaxPayload)
-	c.parser.SetLimits(limits)
 	c.out.mu.Lock()
 	c.out.max = set.MaxPending
 	c.out.mu.Unlock()
 	if !c.connected {
+		c.applyLimits(nil, set)
 		c.reloadStranger(set)
 		return
 	}
-	was := c.identity()
-	login, err := set.auth.Authenticate(c.credentials())
+	c.mu.Lock()
+	was := c.login
+	c.mu.Unlock()
+	login, err := set.auth.Renew(c.credentials(), was)
 	if err == nil && login.Account != was.Account {
 		err = errMoved
 	}
 	if err != nil {
-		c.authFailed(err)
+		c.renewFailed(err)
 		return
 	}
 	c.stopAuthTimer()
 	c.admitLogin(login)
 	c.checkSubscriptions(login)
+	if limit, limited := c.maxSubs(set); limited && c.bus != nil && c.bus.NumSubscriptions() > limit {
+		c.fault(errMaxSubscriptions)
+		c.expel(errMaxSubscriptions, ReasonMaxSubscriptions)
+	}
+}
+
+// renewFailed ends the connection of a client that is in and would not be let in any more.
+func (c *client) renewFailed(err error) {
+	switch {
+	case errors.Is(err, auth.ErrRevoked):
+		c.debug(errAuthRevoked)
+		c.expel(errAuthRevoked, ReasonCredentialsRevoked)
+	case errors.Is(err, auth.ErrAccount), errors.Is(err, auth.ErrAccountExpired):
+		c.accountExpired()
+	default:
+		c.authFailed(err)
+	}
+}
+
+// accountChanged makes the new claims of an account hold for its clients, those that log in just now among them.
+func (s *Server) accountChanged(a *auth.Account) {
+	set := s.settings.Load()
+	var affected []*client
+	for _, c := range s.connected() {
+		c.mu.Lock()
+		login := c.login
+		c.mu.Unlock()
+		if login == nil || login.Account == a.Name() {
+			affected = append(affected, c)
+		}
+	}
+	for _, c := range set.beyond(affected) {
+		c.fault(errMaxAccountConns)
+		c.expel(errMaxAccountConns, ReasonMaxAccountConns)
+	}
+	for _, c := range affected {
+		c.do(func() { c.reload(s.settings.Load()) })
+	}
 }
 
 // reloadStranger is reload for a client that has not sent a CONNECT.

@@ -53,18 +53,34 @@ type settings struct {
 	*server.Options
 	auth     auth.Authenticator
 	maxConns map[string]int // of the accounts that have a limit
+	accounts *auth.Accounts // of operator mode; nil: not in it
 	throttle *throttle      // of TLS handshakes; nil: no limit
 }
 
 // newSettings returns the settings of settled options.
 func newSettings(o *Options) *settings {
-	set := &settings{Options: o.Server, auth: o.Auth, maxConns: map[string]int{}, throttle: newThrottle(o.Server.TLSRateLimit)}
+	set := &settings{
+		Options: o.Server, auth: o.Auth, accounts: o.Accounts, maxConns: map[string]int{}, throttle: newThrottle(o.Server.TLSRateLimit),
+	}
 	for _, a := range o.Server.Accounts {
 		if n := a.MaxActiveConnections(); n >= 0 {
 			set.maxConns[a.Name] = n
 		}
 	}
 	return set
+}
+
+// connLimit returns how many connections an account may have; false: any number.
+func (set *settings) connLimit(account string) (int, bool) {
+	if set.accounts != nil {
+		acc := set.accounts.Loaded(account)
+		if acc == nil || acc.Claims.Limits.Conn < 0 {
+			return 0, false
+		}
+		return int(acc.Claims.Limits.Conn), true
+	}
+	n, limited := set.maxConns[account]
+	return n, limited
 }
 
 // state is where in its life a server is.
@@ -116,6 +132,9 @@ func New(o Options) (*Server, error) {
 	}
 	s.closed.limit = o.Server.MaxClosedClients
 	s.settings.Store(newSettings(&o))
+	if o.Accounts != nil {
+		o.Accounts.Watch(s.accountChanged)
+	}
 	return s, nil
 }
 

@@ -242,6 +242,9 @@ func (c *client) snapshot() ConnInfo {
 	out.User, out.TLS = c.told.User, c.tls
 	if c.login != nil {
 		out.Account = c.login.Account
+		if c.login.Nkey != "" {
+			out.Nkey = c.login.Nkey
+		}
 		if c.login.User != "" {
 			out.User = c.login.User
 		}

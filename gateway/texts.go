@@ -7,6 +7,8 @@ const (
 	errUnknownOp            = "Unknown Protocol Operation"
 	errAuthorization        = "Authorization Violation"
 	errAuthTimeout          = "Authentication Timeout"
+	errAuthRevoked          = "User Authentication Revoked"
+	errAccountExpired       = "Account Authentication Expired"
 	errAuthExpired          = "User Authentication Expired"
 	errMaxConnections       = "maximum connections exceeded"
 	errMaxAccountConns      = "maximum account active connections exceeded"
@@ -40,6 +42,7 @@ const (
 	ReasonBadProtocolVersion CloseReason = "Bad Client Protocol Version"
 	ReasonMaxConnections     CloseReason = "Maximum Connections Exceeded"
 	ReasonMaxAccountConns    CloseReason = "Maximum Account Connections Exceeded"
+	ReasonMaxSubscriptions   CloseReason = "Maximum Subscriptions Exceeded"
 	ReasonMaxPayload         CloseReason = "Maximum Message Payload Exceeded"
 	ReasonMaxControlLine     CloseReason = "Maximum Control Line Exceeded"
 	ReasonShutdown           CloseReason = "Server Shutdown"
@@ -65,6 +68,7 @@ func (r CloseReason) explained() bool {
 	told := []CloseReason{
 		ReasonAuthTimeout, ReasonAuthFailure, ReasonParseError, ReasonProtocolViolation, ReasonBadProtocolVersion,
 		ReasonMaxConnections, ReasonMaxAccountConns, ReasonMaxPayload, ReasonMaxControlLine, ReasonNoRespondersNoHdrs,
+		ReasonMaxSubscriptions, ReasonCredentialsRevoked, ReasonAuthExpired,
 	}
 	return slices.Contains(told, r)
 }

@@ -56,6 +56,21 @@ type Login struct {
 	// Permissions is nil for a client that may do anything.
 	Permissions *Permissions
 	Deadline    time.Time // when the login ends; zero: never
+	// AccountDeadline is when the account's claims expire; zero: never.
+	AccountDeadline time.Time
+	Limits          *Limits // nil: only the server's
+
+	Name   string   // what the user's claims call it
+	Tags   []string // of the user's claims
+	Issued int64    // when the user's claims were signed, in Unix seconds; 0: it has none
+	signer string   // the signing key of the account that signed for the user
+}
+
+// Limits are what an account or the claims of a user grant. Negative means no limit.
+type Limits struct {
+	MaxPayload     int64 // bytes of a message
+	MaxSubs        int64 // subscriptions of the connection
+	MaxConnections int64 // of the account
 }
 
 // Authenticator decides about logins. Safe for concurrent use.
@@ -71,4 +86,6 @@ type Authenticator interface {
 	Anonymous(connectionType string) *Login
 	// Authenticate checks c. An error means that the client is refused; it may be logged and names no secret.
 	Authenticate(c *Credentials) (*Login, error)
+	// Renew is Authenticate for a client that is in already, after what it was checked against may have changed.
+	Renew(c *Credentials, was *Login) (*Login, error)
 }

@@ -177,6 +177,9 @@ func (a *Configured) Authenticate(c *Credentials) (*Login, error) {
 	return login, nil
 }
 
+// Renew implements Authenticator.
+func (a *Configured) Renew(c *Credentials, _ *Login) (*Login, error) { return a.Authenticate(c) }
+
 // anybody finds out who offers c: an nkey before a user, and those before the single user or the token.
 func (a *Configured) anybody(c *Credentials, proxied bool) (*Login, error) {
 	if len(a.nkeys) > 0 && c.Nkey != "" {
