@@ -1,0 +1,286 @@
+package inspect_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/noetl/ehdb-gateway/storage/inspect"
+	"github.com/noetl/ehdb-gateway/storage/manifest"
+	"github.com/noetl/ehdb-gateway/storage/part"
+	"github.com/noetl/ehdb-gateway/storage/tail"
+	"github.com/noetl/ehdb-gateway/storage/vfs"
+)
+
+// sealed is a data directory whose records are in parts.
+type sealed struct {
+	fsys *vfs.Mem
+	want contents
+}
+
+var secret, oldSecret = []byte("a secret"), []byte("the one before")
+
+// logSpec is a log record from its kind on (docs/format/records.md).
+func logSpec(id byte, name string) []byte {
+	b := []byte{4, id, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}
+	return append(append(b, byte(len(name))), name...)
+}
+
+// buildSealed makes a directory with an empty write-ahead log, and parts of two logs with deletions, in options o.
+func buildSealed(t *testing.T, o part.Options, nparts, n, keys int) *sealed {
+	t.Helper()
+	x := &sealed{fsys: vfs.NewMem(), want: contents{1: nil}}
+	must(t, x.fsys.MkdirAll(dataDir+"/parts"))
+	f, err := x.fsys.Create(dataDir + "/META")
+	must(t, err)
+	_, err = f.WriteAt(inspect.EncodeMeta(2), 0)
+	must(t, err)
+	must(t, f.Close())
+	w, err := tail.Open(tail.Options{FS: x.fsys, Dir: dataDir + "/wal", SegmentSize: 1 << 10})
+	must(t, err)
+	must(t, w.Replay(func(tail.LSN, tail.Pos, []byte) error { return nil }))
+	must(t, w.Close())
+	m, err := manifest.Open(x.fsys, dataDir, manifest.Options{Create: true})
+	must(t, err)
+	must(t, m.Apply(&manifest.Edit{Logs: []manifest.Log{
+		{ID: 2, Spec: logSpec(2, "ACC/A")}, {ID: 3, Spec: logSpec(3, "ACC/B")},
+	}}))
+	rnd := rand.New(rand.NewPCG(1, uint64(n)))
+	seqs := map[uint64]uint64{}
+	for range nparts {
+		x.part(t, m, o, rnd, seqs, n, keys)
+	}
+	for log := range seqs {
+		x.want.add(log, "last %d", seqs[log])
+	}
+	must(t, m.Close())
+	return x
+}
+
+// part seals n records a log.
+func (x *sealed) part(
+	t *testing.T, m *manifest.Manifest, o part.Options, rnd *rand.Rand, seqs map[uint64]uint64, n, keys int,
+) {
+	t.Helper()
+	b, err := part.Create(x.fsys, dataDir+"/parts", o)
+	must(t, err)
+	id := m.NewPart()
+	var tombs []manifest.Tomb
+	for _, log := range []uint64{3, 2} {
+		must(t, b.BeginLog(log, nil))
+		var dead part.Tombstones
+		for ord := range n {
+			if seqs[log]++; rnd.IntN(9) == 0 {
+				seqs[log] += uint64(rnd.IntN(3))
+			}
+			r := part.Record{
+				Seq: seqs[log], Time: int64(seqs[log]) * 1e6, Key: fmt.Appendf(nil, "key.%d.x", rnd.IntN(keys)),
+				Header: []byte(strings.Repeat("h", rnd.IntN(9))), Data: []byte(strings.Repeat("data", rnd.IntN(9))),
+			}
+			must(t, b.Add(&r))
+			if rnd.IntN(4) == 0 {
+				dead.Add(uint32(ord))
+				continue
+			}
+			x.want.add(log, "%d %d %q %q %q", r.Seq, r.Time, r.Key, r.Header, r.Data)
+		}
+		blob, err := dead.Encode()
+		must(t, err)
+		tombs = append(tombs, manifest.Tomb{TombKey: manifest.TombKey{Part: id, Log: log}, Blob: blob})
+	}
+	info, err := b.Finish()
+	must(t, err)
+	name := part.Name(uint64(id), info.ID)
+	must(t, b.Commit(name))
+	p := manifest.Part{ID: id, Path: "parts/" + name, Size: info.Size, Shard: info.Shard}
+	for _, s := range info.Sections {
+		p.Sections = append(p.Sections, manifest.Section(s))
+	}
+	must(t, m.Apply(&manifest.Edit{AddParts: []manifest.Part{p}, Tombs: tombs}))
+}
+
+func (x *sealed) read(t *testing.T, fsys vfs.FS, secrets ...[]byte) *inspect.Directory {
+	t.Helper()
+	d, err := inspect.Read(t.Context(), inspect.Options{FS: fsys, Dir: dataDir, Secrets: secrets})
+	must(t, err)
+	return d
+}
+
+func options(t *testing.T) map[string]part.Options {
+	t.Helper()
+	aes, err := part.NewKeys(part.AES256GCM, secret, oldSecret)
+	must(t, err)
+	chacha, err := part.NewKeys(part.ChaCha20Poly1305, oldSecret)
+	must(t, err)
+	return map[string]part.Options{
+		"plain":       {BlockSize: 512},
+		"s2":          {BlockSize: 512, Codec: part.S2, Shard: 1},
+		"zstd":        {BlockSize: 512, Codec: part.Zstd},
+		"aes zstd":    {BlockSize: 512, Codec: part.Zstd, Keys: aes},
+		"chacha s2":   {BlockSize: 512, Codec: part.S2, Keys: chacha},
+		"large block": {},
+	}
+}
+
+// TestReadsParts holds the independent reader against what was put into parts of every codec and cipher.
+func TestReadsParts(t *testing.T) {
+	t.Parallel()
+	for name, o := range options(t) {
+		for _, n := range []int{1, 100, 9000} {
+			x := buildSealed(t, o, 2, n, n)
+			d := x.read(t, x.fsys, secret, oldSecret)
+			if len(d.Findings) > 0 {
+				t.Fatalf("%s, %d: %v", name, n, d.Findings[0].String())
+			}
+			if diff := same(x.want, independent(t, d)); diff != "" {
+				t.Fatalf("%s, %d: %s", name, n, diff)
+			}
+			if l := d.Logs[1]; l.Name != "ACC/A" {
+				t.Fatalf("log %d is called %q", l.ID, l.Name)
+			}
+			checkRanges(t, d)
+			st := d.Stat(d.Logs[1])
+			if got := uint64(len(x.want[2]) - 1); st.Messages != got || st.Parts != 2 || st.Dead != uint64(2*n)-got {
+				t.Fatalf("%s, %d: %+v, want %d messages", name, n, st, got)
+			}
+		}
+	}
+}
+
+// checkRanges reads from every so often sequence on.
+func checkRanges(t *testing.T, d *inspect.Directory) {
+	t.Helper()
+	l := d.Logs[1]
+	var seqs []uint64
+	must(t, d.Each(t.Context(), l, 0, ^uint64(0), func(r *inspect.Record) bool {
+		seqs = append(seqs, r.Seq)
+		return true
+	}))
+	for i := 0; i < len(seqs); i += 97 {
+		var got []uint64
+		must(t, d.Each(t.Context(), l, seqs[i], seqs[min(i+5, len(seqs)-1)], func(r *inspect.Record) bool {
+			got = append(got, r.Seq)
+			return true
+		}))
+		if want := seqs[i:min(i+6, len(seqs))]; fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("from %d: %v, want %v", seqs[i], got, want)
+		}
+	}
+}
+
+// TestKeyIsMissing verifies what can be without the key, and says so.
+func TestKeyIsMissing(t *testing.T) {
+	t.Parallel()
+	x := buildSealed(t, options(t)["aes zstd"], 1, 50, 5)
+	d := x.read(t, x.fsys, []byte("another"))
+	if d.Damaged() || len(d.Findings) != 1 || !strings.Contains(d.Findings[0].What, "key that was not given") {
+		t.Fatalf("%v", d.Findings)
+	}
+	all := files(t, x.fsys)
+	for name, b := range all {
+		if strings.HasSuffix(name, ".part") {
+			b[300] ^= 1
+		}
+	}
+	if d := x.read(t, disk(t, all)); !d.Damaged() {
+		t.Fatal("a changed byte of a part without key was not found")
+	}
+}
+
+// productReads opens manifest and parts with the product's readers and verifies them.
+func productReads(t *testing.T, fsys vfs.FS, keys *part.Keys) error {
+	t.Helper()
+	m, err := manifest.Open(fsys, dataDir, manifest.Options{})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	missing, err := m.Missing(dataDir)
+	if err != nil {
+		return err
+	}
+	for _, err := range missing {
+		return err
+	}
+	s := m.State()
+	for _, p := range s.Parts {
+		r, err := part.Open(fsys, path.Join(dataDir, p.Path), part.ReadOptions{Verify: true, Keys: keys})
+		if err != nil {
+			return err
+		}
+		must(t, r.Close())
+	}
+	for k, blob := range s.Tombs {
+		for _, sec := range s.Parts[k.Part].Sections {
+			if sec.Log == k.Log {
+				if _, err := part.DecodeTombstones("", blob, sec.Count); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// TestPartFlips changes and cuts every byte of manifest and parts. Nothing that the product refuses passes, and what is
+// read of the other files and logs stays right.
+func TestPartFlips(t *testing.T) {
+	t.Parallel()
+	for name, o := range options(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := buildSealed(t, o, 2, 60, 20)
+			all := files(t, x.fsys)
+			step := 53
+			if slow() {
+				step = 1
+			}
+			for file, b := range all {
+				if !strings.HasSuffix(file, ".part") && !strings.Contains(file, "manifest-") {
+					continue
+				}
+				for off := 0; off < len(b); off += step {
+					changed := append([]byte(nil), b...)
+					changed[off] ^= 1 << (off % 8)
+					x.outcome(t, with(all, file, changed), file, o.Keys, fmt.Sprintf("%s, flip at %d", file, off))
+					x.outcome(t, with(all, file, b[:off]), file, o.Keys, fmt.Sprintf("%s, cut to %d", file, off))
+				}
+			}
+		})
+	}
+}
+
+func (x *sealed) outcome(t *testing.T, all map[string][]byte, file string, keys *part.Keys, what string) {
+	t.Helper()
+	d := x.read(t, disk(t, all), secret, oldSecret)
+	bad := productReads(t, disk(t, all), keys)
+	got := independent(t, d)
+	said := false
+	for _, f := range d.Findings {
+		said = said || path.Join(dataDir, f.File) == file && f.Severity != inspect.Note
+	}
+	switch {
+	case bad != nil && !d.Damaged():
+		t.Fatalf("%s: the product says %v, the reader nothing", what, bad)
+	case bad == nil && d.Damaged():
+		t.Fatalf("%s: the product says nothing, the reader %s", what, d.Findings[0].String())
+	case same(got, x.want) != "" && !said:
+		t.Fatalf("%s: the reader says nothing: %s", what, same(got, x.want))
+	}
+	if strings.Contains(file, "manifest") {
+		return // which parts and deletions count is not known then
+	}
+	for log, recs := range got { // nothing that is read is wrong
+		known := map[string]bool{}
+		for _, r := range x.want[log] {
+			known[r] = true
+		}
+		for _, r := range recs {
+			if !known[r] && !strings.HasPrefix(r, "last ") {
+				t.Fatalf("%s: log %d: %s was never written, or is deleted", what, log, r)
+			}
+		}
+	}
+}
