@@ -29,11 +29,14 @@ const (
 	OpOK
 	// OpErr is -ERR, with which a client ends its connection.
 	OpErr
+	// OpMsg and OpHMsg deliver a message; only servers send them.
+	OpMsg
+	OpHMsg
 )
 
 // String returns the verb as written on the wire.
 func (o Op) String() string {
-	names := [...]string{"", "PUB", "HPUB", "SUB", "UNSUB", "PING", "PONG", "CONNECT", "INFO", "+OK", "-ERR"}
+	names := [...]string{"", "PUB", "HPUB", "SUB", "UNSUB", "PING", "PONG", "CONNECT", "INFO", "+OK", "-ERR", "MSG", "HMSG"}
 	if int(o) < len(names) {
 		return names[o]
 	}
