@@ -60,7 +60,6 @@ func TestMirrorAndSourceConfig(t *testing.T) {
 			STREAM.CREATE.S {"name":"S","sources":[{"name":"O","filter_subject":"a..b"}]}
 			STREAM.CREATE.S {"name":"S","sources":[{"name":"S"}]}
 			STREAM.CREATE.S {"name":"S","subjects":["o.a"],"sources":[{"name":"O"}]}
-			STREAM.CREATE.S {"name":"S","sources":[{"name":"O","external":{"api":"$JS.API.x","deliver":""}}]}
 			STREAM.CREATE.T {"name":"T","sources":[{"name":"O","opt_start_seq":3},{"name":"P"}],"duplicate_window":1000000000}
 			STREAM.CREATE.M {"name":"M","mirror":{"name":"O"}}
 			STREAM.UPDATE.O {"name":"O","subjects":["o.>"],"max_msg_size":100,"allow_direct":true,"sources":[{"name":"T"}]}
@@ -263,6 +262,7 @@ func TestSources(t *testing.T) {
 		reaches(t, nc, "J", 4)
 		publish(t, nc, tr, "a.3 5")
 		reaches(t, nc, "L", 3)
+		reaches(t, nc, "K", 1)
 		dumpStream(t, nc, tr, "L")
 		dumpStream(t, nc, tr, "K")
 		dumpStream(t, nc, tr, "J")

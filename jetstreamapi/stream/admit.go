@@ -28,6 +28,7 @@ type incoming struct {
 	named   jsapi.PublishHeaders // zero when header is empty
 	now     int64                // Unix nanoseconds
 	seq     uint64               // of a mirrored message; 0: the next there is
+	by      *step                // of a sourced message; nil: it is none
 
 	// What admission adds.
 	changed   bool // the header or data are not as they came

@@ -80,7 +80,8 @@ func (s *Stream) addMirrored(set *settings, batch []Copy, mapper Mapper) (done i
 			continue
 		}
 		s.head.lastTime = max(s.head.lastTime, c.Time)
-		if err := s.addCopy(set, c, mapper(c.Subject), c.Header, s.head.lastTime, c.Seq); err != nil {
+		in := incoming{subject: mapper(c.Subject), header: c.Header, data: c.Data, now: s.head.lastTime, seq: c.Seq}
+		if err := s.addCopy(set, &in); err != nil {
 			return i, err
 		}
 	}
@@ -131,24 +132,24 @@ func hasSource(set *settings, index string) bool {
 }
 
 func (s *Stream) addSourced(set *settings, batch []Copy, from *Lineage) (done int, err error) {
-	if err := s.positions.begin(s.head.lastSeq + 1); err != nil {
-		return 0, err
-	}
-	now := s.stamp()
-	for done < len(batch) {
+	now, at := s.stamp(), s.positions.of[from.Index]
+	same := at.Identity == "" || from.Identity == "" || at.Identity == from.Identity
+	for done < len(batch) && err == nil {
 		c := &batch[done]
+		if same && c.Seq <= at.Seq { // it is here already
+			done++
+			continue
+		}
+		to := Position{Seq: c.Seq, Identity: from.Identity}
 		header := jsapi.AddHeader(withoutOrigin(c.Header), jsapi.HeaderStreamSource,
 			sourceHeader(from.Index, c.Seq, c.Subject, from.Identity))
-		if err = s.addCopy(set, c, from.Map(c.Subject), header, now, 0); err != nil {
-			break
+		in := incoming{subject: from.Map(c.Subject), header: header, data: c.Data, now: now, by: &step{from.Index, to}}
+		if err = s.addCopy(set, &in); err == nil {
+			at, same = to, true
+			done++
 		}
-		done++
 	}
-	at := s.positions.of[from.Index]
-	if done > 0 {
-		at = Position{Seq: batch[done-1].Seq, Identity: from.Identity}
-	}
-	return done, errors.Join(err, s.positions.move(from.Index, at))
+	return done, errors.Join(err, s.positions.pass(from.Index, at))
 }
 
 // withoutOrigin returns a header without what another stream's sources have put there.
@@ -159,28 +160,25 @@ func withoutOrigin(header []byte) []byte {
 	return jsapi.WithoutHeaders(header, func(name []byte) bool { return string(name) == jsapi.HeaderStreamSource })
 }
 
-// addCopy stores one message under seq; 0: the next there is.
-func (s *Stream) addCopy(set *settings, c *Copy, subject, header []byte, now int64, seq uint64) error {
-	in := &s.head.in
-	*in = incoming{subject: set.mapped(subject), data: c.Data, now: now, seq: seq}
-	if header = storedCopy(header); len(header) > 0 {
-		in.header = header
-		in.named.Parse(header)
-		s.head.parsed = true
+// addCopy stores one message.
+func (s *Stream) addCopy(set *settings, in *incoming) error {
+	in.subject, in.header = set.mapped(in.subject), storedCopy(in.header)
+	if len(in.header) > 0 {
+		in.named.Parse(in.header)
 	}
 	if s.head.trimDue {
 		s.trim(set, false)
 	}
-	s.dedupe.expire(now)
+	s.dedupe.expire(in.now)
 	v := set.admitCopy(s, in)
 	before := s.head.lastSeq
 	switch v.kind {
 	case verdictStore:
 		s.head.refusal = nil
-		s.store(set, in, v.rollup, now)
+		s.store(set, in, v.rollup, in.now)
 	case verdictSkip:
 		s.head.refusal = nil
-		s.skip(set, in, v.rollup, now)
+		s.skip(set, in, v.rollup, in.now)
 	case verdictDuplicate:
 		s.metrics.duplicates.Add(1)
 		return nil

@@ -77,7 +77,7 @@ func (s *Stream) accept(set *settings, m *bus.Msg, now int64) {
 // read fills in from m: the subject mapped, the header as it is stored and parsed.
 func (s *Stream) read(set *settings, m *bus.Msg, in *incoming) {
 	in.subject, in.reply, in.header, in.data = m.Target(), m.Reply, m.Header, m.Data
-	in.changed, in.scheduled, in.count, in.seq = false, false, nil, 0
+	in.changed, in.scheduled, in.count, in.seq, in.by = false, false, nil, 0, nil
 	in.subject = set.mapped(in.subject)
 	if len(in.header) > 0 {
 		in.header = jsapi.StoredHeader(nil, in.header)
@@ -165,11 +165,16 @@ func (s *Stream) append(in *incoming, now int64) error {
 		seq = in.seq
 	}
 	s.head.record = storage.Record{Seq: seq, Time: now, Key: in.subject, Header: in.header, Data: in.data}
-	if err := s.log.Append(&s.head.record, nil); err != nil {
-		return err
+	var err error
+	if in.by != nil {
+		err = s.positions.appendMoving(s.log, &s.head.record, in.by)
+	} else {
+		err = s.log.Append(&s.head.record, nil)
 	}
-	s.head.lastSeq = seq
-	return nil
+	if err == nil {
+		s.head.lastSeq = seq
+	}
+	return err
 }
 
 // remember makes in the last message, and its id a duplicate from now on.

@@ -19,36 +19,30 @@ type Position struct {
 }
 
 // positions remembers how far each source was copied, by index name. The messages tell it, too, but not once they are
-// gone: a work queue would get again what it has done.
-//
-// Two entries go to the state log for each batch, both under the stream's lock: before it, where its messages will
-// begin; after it, the new position. A deletion of one of them comes later, so whoever finds the first entry alone
-// after a crash finds the position in the messages behind it. The stream's lock guards it.
+// gone: a work queue would get again what it has done. So a position is written in the same batch as its message, and a
+// crash leaves both or none. The stream's lock guards it.
 type positions struct {
 	log   *storage.StateLog // nil: the stream has no sources
 	of    map[string]Position
-	stale bool // the state log does not have all of it
+	batch storage.Batch // scratch
 }
 
-// positionEntry is an entry of the state log.
-type positionEntry struct {
-	Begin uint64              `json:"begin,omitempty"` // a batch is stored from this sequence on
-	Moved map[string]Position `json:"moved,omitempty"` // a checkpoint has all
-}
+// positionEntry is an entry of the state log: sources that moved, or, in a checkpoint, all of them.
+type positionEntry map[string]Position
 
 // MaxCopies is the most messages that one batch of copies may have.
 const MaxCopies = 256
 
 // maxPositionChanges is when the state log is rewritten.
-const maxPositionChanges = 1024
+const maxPositionChanges = 4096
 
-// load reads the state log, and returns where an unfinished batch begins; 0: there is none.
-func (p *positions) load() (begin uint64, err error) {
+// load reads the state log.
+func (p *positions) load() error {
 	p.of = make(map[string]Position)
 	if p.log == nil {
-		return 0, nil
+		return nil
 	}
-	err = p.log.Load(func(entry []byte, checkpoint bool) error {
+	return p.log.Load(func(entry []byte, checkpoint bool) error {
 		var e positionEntry
 		if err := json.Unmarshal(entry, &e); err != nil {
 			return fmt.Errorf("positions of sources: %w", err)
@@ -56,50 +50,58 @@ func (p *positions) load() (begin uint64, err error) {
 		if checkpoint {
 			clear(p.of)
 		}
-		maps.Copy(p.of, e.Moved)
-		begin = e.Begin
+		maps.Copy(p.of, e)
 		return nil
 	})
-	return begin, err
 }
 
-// begin notes that a batch is about to be stored from seq on.
-func (p *positions) begin(seq uint64) error {
-	if p.stale {
-		if err := p.checkpoint(); err != nil {
-			return err
-		}
-	}
-	return p.append(&positionEntry{Begin: seq})
+// step is the way of a source's position over one message.
+type step struct {
+	index string
+	to    Position
 }
 
-// move remembers a new position.
-func (p *positions) move(index string, to Position) error {
-	p.of[index] = to
-	p.stale = true
-	if n, _ := p.log.Changes(); n >= maxPositionChanges {
-		return p.checkpoint()
-	}
-	err := p.append(&positionEntry{Moved: map[string]Position{index: to}})
-	p.stale = err != nil
-	return err
-}
-
-func (p *positions) append(e *positionEntry) error {
-	b, err := json.Marshal(e)
+// appendMoving appends a message and, with it, moves the position of the source it came by.
+func (p *positions) appendMoving(log *storage.Log, r *storage.Record, by *step) error {
+	entry, err := json.Marshal(positionEntry{by.index: by.to})
 	if err != nil {
 		return err
 	}
-	return p.log.Append(b, nil)
+	p.batch.Reset()
+	p.batch.Append(log, r)
+	p.batch.Change(p.log, entry)
+	if err := p.batch.Commit(nil); err != nil {
+		return err
+	}
+	p.of[by.index] = by.to
+	return nil
+}
+
+// pass moves a position over messages that were not stored, and rewrites the state log when that is due.
+func (p *positions) pass(index string, to Position) error {
+	if p.of[index] == to {
+		if n, _ := p.log.Changes(); n >= maxPositionChanges {
+			return p.checkpoint()
+		}
+		return nil
+	}
+	entry, err := json.Marshal(positionEntry{index: to})
+	if err != nil {
+		return err
+	}
+	if err := p.log.Append(entry, nil); err != nil {
+		return err
+	}
+	p.of[index] = to
+	return nil
 }
 
 func (p *positions) checkpoint() error {
-	b, err := json.Marshal(&positionEntry{Moved: p.of})
-	if err == nil {
-		err = p.log.Checkpoint(b, nil)
+	b, err := json.Marshal(positionEntry(p.of))
+	if err != nil {
+		return err
 	}
-	p.stale = err != nil
-	return err
+	return p.log.Checkpoint(b, nil)
 }
 
 // keep forgets the sources that are no more.
@@ -114,32 +116,6 @@ func (p *positions) keep(sources []*server.StreamSource) error {
 		return nil
 	}
 	return p.checkpoint()
-}
-
-// recoverPositions takes over what the state log holds, and looks at the messages of a batch that a crash cut off.
-func (s *Stream) recoverPositions(set *settings) error {
-	s.positions.log = s.o.Positions
-	begin, err := s.positions.load()
-	if err != nil || begin == 0 {
-		return err
-	}
-	for seq := begin; seq < begin+MaxCopies; seq++ {
-		r, err := s.log.Get(seq)
-		if errors.Is(err, storage.ErrEOF) {
-			break
-		}
-		if errors.Is(err, storage.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if src, at, ok := copiedBy(set.cfg.Sources, &r); ok {
-			s.positions.of[IndexName(src)] = at
-		}
-	}
-	_ = s.positions.checkpoint() // tried again before the next batch
-	return nil
 }
 
 // copiedBy returns the source a message was copied by, and its place there.

@@ -147,7 +147,8 @@ func (s *Stream) recover(set *settings) error {
 	if err := s.rebuildDedupe(); err != nil {
 		return err
 	}
-	if err := s.recoverPositions(set); err != nil {
+	s.positions.log = s.o.Positions
+	if err := s.positions.load(); err != nil {
 		return err
 	}
 	s.head.reserved = st.Bytes
