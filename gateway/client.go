@@ -64,6 +64,7 @@ type client struct {
 	tasks     []func() // for the reader
 	fronting  bool     // what precedes the protocol is going on, see negotiate
 	tls       *tls.ConnectionState
+	passage   *passage // nil: this server serves the client itself; settled before the reader runs
 }
 
 func newClient(s *Server, conn net.Conn) *client {
@@ -133,6 +134,10 @@ func (c *client) touch(now time.Time) { c.lastActivity.Store(now.UnixNano()) }
 func (c *client) greet() bool {
 	s := c.server
 	set := s.settings.Load()
+	refused := s.admit(c)
+	if refused == "" {
+		refused = c.openPassage()
+	}
 	info := c.firstInfo(set)
 	c.established.Store(!set.auth.Required())
 	switch {
@@ -140,22 +145,29 @@ func (c *client) greet() bool {
 		c.enqueue(string(c.infoLine(info)))
 	case set.TLSHandshakeFirst: // INFO comes after the handshake
 	case !c.sendNow(c.infoLine(info)):
+		c.dropPassage()
 		c.writeLoop()
 		return false
 	}
-	if reason := s.admit(c); reason != "" {
+	if refused != "" && refused != ReasonUpstreamUnreachable {
 		text := ""
-		if reason == ReasonMaxConnections {
+		if refused == ReasonMaxConnections {
 			s.connectionsRefused.Add(1)
 			c.fault("maximum connections exceeded")
 			text = errMaxConnections
 		}
-		c.expel(text, reason)
+		c.expel(text, refused)
 		c.writeLoop()
 		return false
 	}
 	c.debug("Client connection created")
-	if !set.frontless() && !c.negotiate(set, info) || !c.startTimers(set) {
+	ok := set.frontless() || c.negotiate(set, info)
+	if ok && refused != "" { // not before TLS: the client would not understand it
+		c.expel(errUnreachable, refused)
+		ok = false
+	}
+	if !ok || !c.startTimers(set) {
+		c.dropPassage()
 		c.writeLoop()
 		return false
 	}
@@ -171,6 +183,9 @@ func (c *client) firstInfo(set *settings) wire.Info {
 		c.nonce = newNonce()
 		info.Nonce = string(c.nonce)
 	}
+	if c.server.options.Upstream != nil {
+		info = c.passageInfo()
+	}
 	if set.TLSConfig != nil && set.TLSHandshakeFirst {
 		info.TLSRequired = true
 	}
@@ -183,6 +198,10 @@ func (c *client) startTimers(set *settings) bool {
 	defer c.mu.Unlock()
 	if c.closing.Load() {
 		return false
+	}
+	if c.passage != nil {
+		c.pingTimer = time.AfterFunc(set.PingInterval, c.checkUpstream)
+		return true
 	}
 	if set.auth.Required() {
 		c.authTimer = time.AfterFunc(seconds(set.AuthTimeout), c.authTimedOut)
@@ -201,7 +220,7 @@ func (c *client) enqueue(p string) {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	if c.out.reason == "" {
-		c.out.append(p)
+		c.out.line(p)
 		c.out.wake.Signal()
 	}
 }
@@ -223,7 +242,7 @@ func (c *client) expel(text string, reason CloseReason) {
 		c.out.mu.Unlock()
 		return
 	}
-	if text != "" {
+	if text != "" && !c.out.torn {
 		defer c.traceLast(text)
 		c.out.append(string(wire.AppendErr(nil, text)))
 	}

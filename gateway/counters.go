@@ -16,6 +16,11 @@ type counters struct {
 	authFailures       atomic.Int64
 	acceptErrors       atomic.Int64
 	connectionsRefused atomic.Int64
+	upstreamIn         atomic.Int64 // bytes from servers upstream
+	upstreamOut        atomic.Int64 // bytes to them
+	upstreamRefused    atomic.Int64 // clients turned away because none could be reached
+	upstreamLost       atomic.Int64 // clients closed because their connection upstream ended
+	upstreamStale      atomic.Int64 // those among them whose server did not answer any more
 }
 
 // accountCounters are the totals of one account since the server's start.

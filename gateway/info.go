@@ -71,7 +71,9 @@ func (s *Server) currentInfo() wire.Info {
 func (c *client) infoLine(info wire.Info) []byte {
 	info.ClientID, info.ClientIP = c.cid, c.host
 	c.mu.Lock()
-	info.MaxPayload = c.server.settings.Load().maxPayload(c.login)
+	if c.passage == nil {
+		info.MaxPayload = c.server.settings.Load().maxPayload(c.login)
+	}
 	c.mu.Unlock()
 	doc, err := json.Marshal(&info)
 	if err != nil { // strings and numbers always marshal

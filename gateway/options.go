@@ -18,6 +18,9 @@ type Options struct {
 	Server *server.Options
 	// Bus carries the messages.
 	Bus bus.Bus
+	// Upstream, if not nil, leads to the servers that serve the clients in this one's place: it passes on what they send
+	// and are sent, and decides about nothing, logins included. Bus is not used then.
+	Upstream Upstream
 	// Logger takes the log; nil discards it.
 	Logger *slog.Logger
 	// Auth decides about logins; nil: by what Server says about users and tokens.
@@ -64,6 +67,10 @@ func (o *Options) settle() error {
 func (o *Options) settleAuth() (err error) {
 	if o.Auth != nil {
 		return nil
+	}
+	if o.Upstream != nil {
+		o.Auth, err = auth.NewConfigured(&server.Options{})
+		return err
 	}
 	if o.Accounts == nil {
 		if o.Accounts, err = auth.NewAccounts(o.Server, o.Server.AccountResolver, nil); err != nil {

@@ -30,6 +30,9 @@ type outbound struct {
 	max     int64    // bound of pending
 	sending bool     // the writer, or who has claimed it, sends what is not in chain any more
 
+	torn  bool   // what is queued ends within a frame from upstream
+	later string // lines that wait for the end of that frame
+
 	reason CloseReason // why the connection ends; empty while it lives
 	stall  chan struct{}
 }
@@ -79,6 +82,24 @@ func (o *outbound) append(p string) {
 	last := o.tail(len(p))
 	*last = append(*last, p...)
 	o.pending += int64(len(p))
+}
+
+// line queues a line of this server's own, between frames. o.mu is held.
+func (o *outbound) line(p string) {
+	if o.torn {
+		o.later += p
+		return
+	}
+	o.append(p)
+}
+
+// mend says whether what was queued last ended with the end of a frame. o.mu is held.
+func (o *outbound) mend(between bool) {
+	o.torn = !between
+	if between && o.later != "" {
+		o.append(o.later)
+		o.later = ""
+	}
 }
 
 // message queues one MSG or HMSG. o.mu is held.

@@ -21,7 +21,9 @@ var errMoved = errors.New("the user is in another account now")
 // that are no longer permitted. Where to listen and what the server is called do not change. On an error nothing has
 // changed.
 func (s *Server) SetOptions(o *server.Options) error {
-	next := Options{Server: o, Bus: s.options.Bus, Logger: s.log, Accounts: s.options.Accounts}
+	next := Options{
+		Server: o, Bus: s.options.Bus, Upstream: s.options.Upstream, Logger: s.log, Accounts: s.options.Accounts,
+	}
 	if s.customAuth {
 		next.Auth = s.options.Auth
 	}
@@ -103,6 +105,9 @@ func (c *client) runTasks() bool {
 
 // reload makes set hold for the client. The reader calls it.
 func (c *client) reload(set *settings) {
+	if c.passage != nil {
+		return // upstream decides
+	}
 	c.out.mu.Lock()
 	c.out.max = set.MaxPending
 	c.out.mu.Unlock()

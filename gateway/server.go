@@ -234,7 +234,11 @@ func (s *Server) accept(conn net.Conn) {
 	s.connections.Add(1)
 	c := newClient(s, conn)
 	s.running.Go(func() {
-		if c.greet() {
+		switch {
+		case !c.greet():
+		case c.passage != nil:
+			c.passage.run(c)
+		default:
 			c.run()
 		}
 	})

@@ -81,9 +81,13 @@ func (s *Server) announceLameDuck(clients []*client) {
 	info := s.currentInfo()
 	for _, c := range clients {
 		c.mu.Lock()
-		wants := c.told.Protocol >= wire.ProtoInfo && c.login != nil
+		wants := c.told.Protocol >= wire.ProtoInfo && (c.login != nil || c.passage != nil)
+		passage := c.passage
 		c.mu.Unlock()
-		if wants {
+		switch {
+		case wants && passage != nil:
+			c.enqueue(string(c.infoLine(s.rewritten(passage.lastInfo()))))
+		case wants:
 			c.enqueue(string(c.infoLine(info)))
 		}
 	}

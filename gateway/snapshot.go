@@ -81,6 +81,16 @@ type Stats struct {
 	Refused          int64 // connections beyond max_connections
 	AcceptErrors     int64
 	ClosedTotal      uint64 // connections that ended, also those no longer remembered
+	Upstream         UpstreamStats
+}
+
+// UpstreamStats are the totals of a server that passes its clients on to others.
+type UpstreamStats struct {
+	Connections       int   // clients that are connected upstream
+	BytesIn, BytesOut int64 // from and to the servers upstream
+	Refused           int64 // clients turned away because no server could be reached
+	Lost              int64 // clients closed because their connection upstream ended
+	Stale             int64 // those among them whose server did not answer any more
 }
 
 // SlowConsumers returns the number of slow consumers of either kind.
@@ -98,6 +108,10 @@ func (s *Server) Stats() Stats {
 		SlowPending: s.slowPending.Load(), SlowDeadline: s.slowDeadline.Load(), Stale: s.stale.Load(),
 		Stalls: s.stalls.Load(), AuthFailures: s.authFailures.Load(), Refused: s.connectionsRefused.Load(),
 		AcceptErrors: s.acceptErrors.Load(),
+		Upstream: UpstreamStats{
+			BytesIn: s.upstreamIn.Load(), BytesOut: s.upstreamOut.Load(), Refused: s.upstreamRefused.Load(),
+			Lost: s.upstreamLost.Load(), Stale: s.upstreamStale.Load(),
+		},
 	}
 	s.mu.Lock()
 	out.Port, out.LameDuck = s.port, s.state == stateLameDuck
@@ -106,6 +120,9 @@ func (s *Server) Stats() Stats {
 	for _, c := range s.connected() {
 		if session := c.currentSession(); session != nil {
 			out.Subscriptions += session.NumSubscriptions()
+		} else if p := c.currentPassage(); p != nil {
+			out.Subscriptions += p.subs.count()
+			out.Upstream.Connections++
 		}
 	}
 	return out
@@ -249,7 +266,11 @@ func (c *client) snapshot() ConnInfo {
 			out.User = c.login.User
 		}
 	}
+	p := c.passage
 	c.mu.Unlock()
+	if p != nil {
+		p.describe(&out)
+	}
 	if session == nil {
 		return out
 	}

@@ -20,6 +20,7 @@ const (
 	errPublishSubject       = "Invalid Publish Subject"
 	errSubject              = "Invalid Subject"
 	errStale                = "Stale Connection"
+	errUnreachable          = "no NATS server upstream can be reached"
 	errThrottled            = "Connection throttling is active. Please try again later."
 )
 
@@ -53,6 +54,9 @@ const (
 	ReasonProxyRequired      CloseReason = "Proxy Required"
 	ReasonProxyNotTrusted    CloseReason = "Proxy Not Trusted"
 	ReasonInternal           CloseReason = "Internal Client"
+	// The following are this server's own.
+	ReasonUpstreamUnreachable CloseReason = "Upstream Unreachable"
+	ReasonUpstreamLost        CloseReason = "Upstream Connection Lost"
 )
 
 // losesOutput tells the reasons after which there is no point in sending what is still queued.

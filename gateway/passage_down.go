@@ -1,0 +1,143 @@
+package gateway
+
+import (
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"github.com/noetl/ehdb-gateway/gateway/wire"
+)
+
+// passDown passes on what the server upstream sends, until its connection ends.
+func (c *client) passDown(p *passage) {
+	defer p.down.Close()
+	defer p.conn.Close() //nolint:errcheck // nothing is to be done about it
+	for {
+		n, err := p.conn.Read(p.down.Space())
+		if n > 0 {
+			p.lastHeard.Store(time.Now().UnixNano())
+			c.server.upstreamIn.Add(int64(n))
+			p.down.Filled(n)
+			c.backward(p)
+			c.awaitRoom()
+		}
+		if err != nil {
+			c.upstreamEnded(p, err)
+			return
+		}
+	}
+}
+
+// backward passes on what one read from upstream brought.
+func (c *client) backward(p *passage) {
+	var f wire.Frame
+	var run []byte
+	var msgs, bytes int64
+	for p.down.Next(&f) {
+		switch f.Op {
+		case wire.OpMsg, wire.OpHMsg:
+			msgs++
+			bytes += int64(f.Size)
+			p.subs.delivered(f.SID)
+		case wire.OpPong:
+			if p.pong(c) { // ours: the client has not asked for it
+				c.pass(run, true)
+				run = nil
+				continue
+			}
+		case wire.OpInfo:
+			c.pass(run, true)
+			run = nil
+			c.passInfo(p, f.Arg)
+			continue
+		case wire.OpErr:
+			p.mu.Lock()
+			p.lastErr = errText(f.Arg)
+			p.mu.Unlock()
+		case wire.OpNone, wire.OpPub, wire.OpHPub, wire.OpSub, wire.OpUnsub, wire.OpPing, wire.OpConnect, wire.OpOK:
+		}
+		run = extend(run, f.Raw)
+	}
+	c.out.mu.Lock()
+	c.outMsgs += msgs
+	c.outBytes += bytes
+	c.out.mu.Unlock()
+	c.server.outMsgs.Add(msgs)
+	c.server.outBytes.Add(bytes)
+	c.touch(time.Now())
+	c.pass(run, p.down.Between())
+}
+
+// pass queues bytes from upstream for the client. between: they end with the end of a frame. A few bytes, when nothing
+// else is being sent, are written at once.
+func (c *client) pass(run []byte, between bool) {
+	if len(run) == 0 {
+		return
+	}
+	if c.traced {
+		c.tracePassage("->> [{line}]", run)
+	}
+	o := &c.out
+	o.mu.Lock()
+	if o.reason != "" {
+		o.mu.Unlock()
+		return
+	}
+	idle := len(o.chain) == 0
+	o.fill(run)
+	o.pending += int64(len(run))
+	o.mend(between)
+	var mine []byte
+	if idle {
+		if mine = c.claim(); mine == nil {
+			o.wake.Signal()
+		}
+	}
+	o.mu.Unlock()
+	if mine != nil {
+		o.unclaim(mine, c.inline.write(mine))
+	}
+}
+
+// awaitRoom waits until not too much is waiting for the client.
+func (c *client) awaitRoom() {
+	o := &c.out
+	o.mu.Lock()
+	for o.reason == "" && o.crowded() {
+		if o.stall == nil {
+			o.stall = make(chan struct{}) // sent and the end of the connection close it
+		}
+		gate := o.stall
+		o.mu.Unlock()
+		<-gate
+		o.mu.Lock()
+	}
+	o.mu.Unlock()
+}
+
+// pong takes a PONG from upstream and reports whether it answers a PING of the gateway's own.
+func (p *passage) pong(c *client) bool {
+	p.pongs++
+	if p.ownPing.Load() != p.pongs {
+		return false
+	}
+	p.ownPing.Store(0)
+	c.server.options.Upstream.Passed(time.Since(time.Unix(0, p.ownSent.Load())))
+	return true
+}
+
+// passInfo passes on an INFO, rewritten.
+func (c *client) passInfo(p *passage, doc []byte) {
+	var info wire.Info
+	if err := json.Unmarshal(doc, &info); err != nil {
+		c.fault("INFO from upstream is not valid: {error}", slog.Any("error", err))
+		return
+	}
+	p.mu.Lock()
+	p.info = info
+	if info.RemoteAccount != "" {
+		p.account = info.RemoteAccount
+	}
+	p.mu.Unlock()
+	c.enqueue(string(c.infoLine(c.server.rewritten(info))))
+}

@@ -1,0 +1,69 @@
+package gateway
+
+import (
+	"sync"
+
+	"github.com/noetl/ehdb-gateway/gateway/wire"
+)
+
+// passageSubs are the subscriptions that a client has upstream, as far as can be seen on the way.
+type passageSubs struct {
+	mu   sync.Mutex
+	list map[string]*SubInfo
+}
+
+// add takes a SUB. As upstream does, it ignores a sid that is in use.
+func (s *passageSubs) add(f *wire.Frame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.list == nil {
+		s.list = make(map[string]*SubInfo)
+	}
+	if s.list[string(f.SID)] == nil {
+		sid := string(f.SID)
+		s.list[sid] = &SubInfo{Subject: string(f.Subject), Queue: string(f.Queue), SID: sid}
+	}
+}
+
+// end takes an UNSUB.
+func (s *passageSubs) end(f *wire.Frame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub := s.list[string(f.SID)]
+	switch {
+	case sub == nil:
+	case f.Max > sub.Msgs:
+		sub.Max = f.Max
+	default:
+		delete(s.list, sub.SID)
+	}
+}
+
+// delivered counts a message.
+func (s *passageSubs) delivered(sid []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub := s.list[string(sid)]
+	if sub == nil {
+		return
+	}
+	if sub.Msgs++; sub.Msgs == sub.Max {
+		delete(s.list, sub.SID)
+	}
+}
+
+func (s *passageSubs) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.list)
+}
+
+func (s *passageSubs) all() []SubInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]SubInfo, 0, len(s.list))
+	for _, sub := range s.list {
+		out = append(out, *sub)
+	}
+	return out
+}

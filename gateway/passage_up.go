@@ -1,0 +1,166 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/noetl/ehdb-gateway/gateway/wire"
+)
+
+// passUp passes on what the client sends, until its connection ends.
+func (c *client) passUp(p *passage) {
+	defer p.up.Close()
+	defer p.finish()
+	for {
+		n, err := c.stream.Read(p.up.Space())
+		if n > 0 {
+			p.up.Filled(n)
+			if !c.forward(p) {
+				c.drainClient(p)
+				return
+			}
+		}
+		if err == nil || (errors.Is(err, os.ErrDeadlineExceeded) && c.runTasks()) {
+			continue
+		}
+		if errors.Is(err, io.EOF) {
+			c.close(ReasonClientClosed)
+		} else {
+			c.close(ReasonReadError)
+		}
+		return
+	}
+}
+
+// forward passes on what one read brought. False: upstream takes nothing any more.
+func (c *client) forward(p *passage) bool {
+	var f wire.Frame
+	var run []byte
+	var msgs, bytes int64
+	for p.up.Next(&f) {
+		switch f.Op {
+		case wire.OpPub, wire.OpHPub:
+			msgs++
+			bytes += int64(f.Size)
+		case wire.OpSub:
+			p.subs.add(&f)
+		case wire.OpUnsub:
+			p.subs.end(&f)
+		case wire.OpPing:
+			p.pings++
+		case wire.OpConnect:
+			c.passConnect(p, f.Arg)
+		case wire.OpNone, wire.OpPong, wire.OpInfo, wire.OpOK, wire.OpErr, wire.OpMsg, wire.OpHMsg:
+		}
+		run = extend(run, f.Raw)
+	}
+	now := time.Now()
+	c.touch(now)
+	if msgs > 0 {
+		c.inMsgs.Add(msgs)
+		c.inBytes.Add(bytes)
+		c.server.inMsgs.Add(msgs)
+		c.server.inBytes.Add(bytes)
+	}
+	if c.traced {
+		c.tracePassage("<<- [{line}]", run)
+	}
+	if !c.writeUp(p, run) {
+		return false
+	}
+	if p.pingDue && p.up.Between() {
+		c.pingUpstream(p)
+	}
+	return true
+}
+
+// extend is run and what follows it in memory.
+func extend(run, next []byte) []byte {
+	if run == nil {
+		return next
+	}
+	return run[:len(run)+len(next)]
+}
+
+// writeUp writes b upstream. False: it cannot be.
+func (c *client) writeUp(p *passage, b []byte) bool {
+	for len(b) > 0 {
+		if p.conn.SetWriteDeadline(time.Now().Add(c.writeDeadline)) != nil {
+			return false
+		}
+		n, err := p.conn.Write(b)
+		c.server.upstreamOut.Add(int64(n))
+		b = b[n:]
+		// A server that takes some of it is alive: it slows its producers down.
+		if err != nil && (n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) || !isTCP(p.conn)) {
+			return false
+		}
+	}
+	return true
+}
+
+// isTCP tells connections that can go on after a write that timed out.
+func isTCP(conn net.Conn) bool {
+	_, ok := conn.(*net.TCPConn)
+	return ok
+}
+
+// drainClient waits for the end of the connection when nothing can be passed on any more: upstream may have said why.
+func (c *client) drainClient(p *passage) {
+	p.finish()
+	_, _ = io.CopyN(io.Discard, c.stream, lingerBytes) // a client that goes on sending is cut off below
+	<-c.gone
+}
+
+// passConnect notes what the client tells about itself on the way.
+func (c *client) passConnect(p *passage, arg []byte) {
+	p.connected = true
+	told := wire.DefaultConnect()
+	if json.Unmarshal(arg, &told) != nil {
+		return // upstream will say so
+	}
+	told.Pass, told.Token, told.Sig, told.ProxySig, told.JWT = "", "", "", "", ""
+	set := c.server.settings.Load()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = told
+	c.rtt = max(time.Since(c.start), 1)
+	stopTimer(c.pingTimer)
+	if !c.closing.Load() {
+		c.pingTimer = time.AfterFunc(firstPing(set), c.checkUpstream)
+	}
+}
+
+// pingUpstream sends a PING of the gateway's own, once there is a place for it. The reader calls it.
+func (c *client) pingUpstream(p *passage) {
+	if !p.connected || p.up.Opaque() || p.ownPing.Load() != 0 {
+		return
+	}
+	if p.pingDue = !p.up.Between(); p.pingDue {
+		return
+	}
+	p.pings++
+	p.ownSent.Store(time.Now().UnixNano())
+	p.ownPing.Store(p.pings)
+	c.writeUp(p, []byte(wire.Ping)) // if it cannot be, the next read or write meets the same
+}
+
+// tracePassage writes the lines in run to the log, shortened.
+func (c *client) tracePassage(msg string, run []byte) {
+	set := c.server.settings.Load()
+	for line := range strings.Lines(string(run)) {
+		line = strings.TrimRight(line, "\r\n")
+		if doc, ok := strings.CutPrefix(line, "CONNECT "); ok {
+			line = "CONNECT " + withoutSecrets([]byte(doc))
+		}
+		if limit := set.MaxTracedMsgLen; limit > 0 && len(line) > limit {
+			line = line[:limit] + "..."
+		}
+		c.trace(msg, line)
+	}
+}
