@@ -32,6 +32,24 @@ func (s *Service) SetAccounts(accounts map[string]server.JetStreamAccountLimits,
 	return errors.Join(append(errs, s.setOutsiders(outsiders))...)
 }
 
+// StoredAccounts returns the accounts that have streams on disk, whether they are served or not, sorted.
+func (s *Service) StoredAccounts() ([]string, error) {
+	c, err := s.fileCatalog()
+	if err != nil {
+		return nil, err
+	}
+	found, _, err := c.records()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range found {
+		names = append(names, found[i].Account)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
 // SetMaxPayload changes Options.MaxPayload while the service runs.
 func (s *Service) SetMaxPayload(n int64) {
 	if n <= 0 {

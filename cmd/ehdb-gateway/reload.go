@@ -18,7 +18,7 @@ func (a *app) reload() error {
 	if err != nil {
 		return err
 	}
-	if err := settled(a.cfg, next); err != nil {
+	if err := errors.Join(settled(a.cfg, next), sameResolver(a.cfg, next)); err != nil {
 		return err
 	}
 	if err := a.gw.SetOptions(next.Server); err != nil {
@@ -26,8 +26,15 @@ func (a *app) reload() error {
 	}
 	a.monitor.SetOptions(next.Server)
 	a.log.SetLevels(next.Server.Debug, next.Server.Trace)
+	if a.tenants != nil {
+		if err := a.tenants.reload(next); err != nil {
+			return fmt.Errorf("limits are in force, accounts are as they were: %w", err)
+		}
+	}
 	if a.streams != nil {
 		a.streams.svc.SetMaxPayload(int64(next.Server.MaxPayload))
+	}
+	if a.streams != nil && a.tenants == nil {
 		if err := a.streams.svc.SetAccounts(next.JetStreamAccounts, outsiders(next)); err != nil {
 			return fmt.Errorf("limits and users are in force, accounts with JetStream are not: %w", err)
 		}

@@ -35,7 +35,8 @@ type app struct {
 	metrics *metrics.Metrics
 	core    core
 	gw      *gateway.Server
-	streams *streams // nil: JetStream is off
+	streams *streams  // nil: JetStream is off
+	tenants *operator // nil: not in operator mode
 	monitor *monitor.Server
 	profile *http.Server
 	ports   string // the ports file
@@ -87,9 +88,17 @@ func newLogger(cfg *config.Config) (*logging.Logger, error) {
 // start brings the parts up one after the other. What was started before an error is for stop to end.
 func (a *app) start(ctx context.Context) error {
 	o := a.cfg.Server
-	gw, err := gateway.New(gateway.Options{
+	tenants, err := newOperator(a.cfg, a.log.Logger)
+	if err != nil {
+		return err
+	}
+	gwo := gateway.Options{
 		Server: o, Bus: a.router, Logger: a.log.Logger, JetStream: o.JetStream, GitCommit: revision(),
-	})
+	}
+	if tenants != nil {
+		a.tenants, gwo.Accounts = tenants, tenants.accounts
+	}
+	gw, err := gateway.New(gwo)
 	if err != nil {
 		return err
 	}
@@ -110,6 +119,9 @@ func (a *app) start(ctx context.Context) error {
 			return fmt.Errorf("can't start JetStream: %w", err)
 		}
 	}
+	if err := a.startTenants(); err != nil {
+		return err
+	}
 	a.openMetrics()
 	if err := a.gw.Start(); err != nil {
 		return err
@@ -120,6 +132,19 @@ func (a *app) start(ctx context.Context) error {
 	}
 	// Not before the data directory is locked: a second process must not put its id in the place of the first one's.
 	return writePid(o.PidFile)
+}
+
+// startTenants serves what operator mode adds.
+func (a *app) startTenants() error {
+	if a.tenants == nil {
+		return nil
+	}
+	if a.streams != nil {
+		if err := a.tenants.serveStreams(a.streams); err != nil {
+			return err
+		}
+	}
+	return a.tenants.serve(a)
 }
 
 // jetStreamAccounts returns the names of the accounts with JetStream.
@@ -237,6 +262,9 @@ func (a *app) stop() error {
 	}
 	if a.gw != nil {
 		a.gw.Shutdown()
+	}
+	if a.tenants != nil {
+		errs = append(errs, a.tenants.stop())
 	}
 	if a.monitor != nil {
 		errs = append(errs, a.monitor.Close())

@@ -230,6 +230,19 @@ func (a *Accounts) verify(token string) (*jwt.AccountClaims, error) {
 	return claims, nil
 }
 
+// Verify reports what is wrong with the claims in token, nothing if they could be put in force.
+func (a *Accounts) Verify(token string) error {
+	_, err := a.verify(token)
+	return err
+}
+
+// Trusts reports whether key is one that may sign accounts.
+func (a *Accounts) Trusts(key string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.trusted[key]
+}
+
 // put makes acc the one of its name and tells the watchers, unless nothing has changed.
 func (a *Accounts) put(acc *Account) *Account {
 	a.telling.Lock()

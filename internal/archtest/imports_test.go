@@ -26,6 +26,7 @@ var allowed = map[string][]string{
 	"gateway/wire":          nil,
 	"gateway/auth":          {"subjects", "internal/bus"},
 	"gateway":               {"gateway/wire", "gateway/auth", "internal/bus", "subjects"},
+	"gateway/resolver":      {"gateway/auth", "internal/bus"},
 	"gateway/monitor":       {"gateway", "internal/bus"},
 	"internal/bus":          {"subjects"},
 	"internal/bus/bustest":  {"internal/bus"},

@@ -34,7 +34,13 @@ type Config struct {
 	EHDB   EHDB
 	Mode   Mode
 
-	// JetStreamAccounts are the accounts with JetStream, by name. Empty when JetStream is off.
+	// Resolver and PinnedAccounts are of operator mode: where the claims of accounts are, and the only accounts that may
+	// be used, if not all may.
+	Resolver       Resolver
+	PinnedAccounts []string
+
+	// JetStreamAccounts are the accounts with JetStream, by name. Empty when JetStream is off, and in operator
+	// mode, where the claims of accounts say it.
 	JetStreamAccounts map[string]AccountLimits
 	// DataDir is where the log lives, below store_dir. Empty when JetStream is off.
 	DataDir string
@@ -65,13 +71,16 @@ func Load(args []string, lookupEnv func(string) (string, bool)) (*Config, error)
 	if err := c.readOwnBlocks(file, f, lookupEnv); err != nil {
 		return nil, err
 	}
+	c.readResolver(file)
 	if err := c.checkServed(file); err != nil {
 		return nil, err
 	}
 	if c.Server, err = validated(c.Server); err != nil {
 		return nil, err
 	}
-	if c.JetStreamAccounts, err = jetStreamAccounts(file, c.Server); err != nil {
+	if c.OperatorMode() {
+		c.JetStreamAccounts = map[string]AccountLimits{}
+	} else if c.JetStreamAccounts, err = jetStreamAccounts(file, c.Server); err != nil {
 		return nil, err
 	}
 	return c, c.resolveDataDir()

@@ -222,7 +222,6 @@ func TestRefused(t *testing.T) {
 
 		"ocsp":           {"tls { cert_file: '" + cert + "', key_file: '" + key + "', ca_file: '" + cert + "', verify: true, ocsp_peer: true }", `"tls.ocsp_peer": OCSP is not served`},
 		"auth callout":   {"authorization { users [{user: a, password: b}], auth_callout { issuer: ABJHLOVMPA4CI6R5KLNGOB4GSLNIY7IOUPAJC4YFNDLQVIOBYQGUWVLA, auth_users: [a] } }", `"authorization.auth_callout": auth callout is not served`},
-		"resolver":       {"resolver: MEMORY", `"resolver": operator mode (JWT) is not served`},
 		"proxy protocol": {"proxy_protocol: true", `"proxy_protocol": the PROXY protocol is not served`},
 		"encryption":     {"jetstream { store_dir: /srv/x, key: secret }", `"jetstream.key": encryption at rest is not served`},
 		"foreign route":  {"cluster { name: c, listen: \"127.0.0.1:6222\", routes: [\"nats://nats-1:6222\"] }", `cluster.routes names other servers (nats-1:6222)`},

@@ -15,18 +15,6 @@ import (
 // one does not start. Patterns are paths of keys; * stands for an account's name or an element of a list.
 var insecure = map[string]string{
 	"tls.ocsp_peer":              "OCSP is not served",
-	"operator":                   operatorMode,
-	"operators":                  operatorMode,
-	"roots":                      operatorMode,
-	"root":                       operatorMode,
-	"root_operator":              operatorMode,
-	"root_operators":             operatorMode,
-	"trusted":                    operatorMode,
-	"trusted_keys":               operatorMode,
-	"resolver":                   operatorMode,
-	"account_resolver":           operatorMode,
-	"accounts_resolver":          operatorMode,
-	"default_sentinel":           operatorMode,
 	"authorization.auth_callout": "auth callout is not served",
 	"authorization.auth_hook":    "auth callout is not served",
 	"proxy_protocol":             proxies,
@@ -37,9 +25,8 @@ var insecure = map[string]string{
 }
 
 const (
-	operatorMode = "operator mode (JWT) is not served"
-	proxies      = "the PROXY protocol is not served"
-	atRest       = "encryption at rest is not served"
+	proxies = "the PROXY protocol is not served"
+	atRest  = "encryption at rest is not served"
 )
 
 // notServed lists the keys that this build understands and does without; a start with them says so once.
@@ -49,7 +36,6 @@ var notServed = []string{
 	"accounts.*.limits.max_pay", "accounts.*.limits.max_leafnodes", "accounts.*.limits.max_leafs",
 	"accounts.*.msg_trace", "accounts.*.trace_dest", "accounts.*.nkey",
 	"cluster", "gateway", "leaf", "leafnodes", "websocket", "ws", "mqtt", "ocsp", "ocsp_cache",
-	"resolver_tls", "resolver_preload", "resolver_pinned_accounts",
 	"default_js_domain", "feature_flags", "trace", "trace_verbose", "trace_headers", "max_traced_msg_len",
 	"disable_sublist_cache", "no_sublist_cache",
 	"jetstream.extension_hint", "jetstream.unique_tag", "jetstream.cipher", "jetstream.prev_key",
