@@ -87,6 +87,8 @@ func domainOf(event any) *string {
 		return &e.Domain
 	case *server.JSConsumerGroupUnpinnedAdvisory:
 		return &e.Domain
+	case *server.JSStreamBatchAbandonedAdvisory:
+		return &e.Domain
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/noetl/ehdb-gateway/jetstreamapi/consumer"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/stream"
 	"github.com/noetl/ehdb-gateway/storage"
 )
 
@@ -29,6 +30,7 @@ type Service struct {
 	accounts  map[string]*account
 	outsiders map[string]*account // guarded by reload
 
+	batches   stream.Batches // what those of all streams share
 	used      usage
 	apiTotal  atomic.Uint64
 	apiErrors atomic.Uint64
@@ -46,6 +48,7 @@ type Service struct {
 func New(o Options) *Service {
 	o.setDefaults()
 	s := &Service{opts: o, log: o.Logger, accounts: make(map[string]*account, len(o.Accounts))}
+	s.batches.Limits = o.Limits
 	s.files.failed = make(chan error, 1)
 	s.maxPayload.Store(o.MaxPayload)
 	for name, limits := range o.Accounts {

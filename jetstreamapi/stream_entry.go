@@ -115,6 +115,7 @@ func (e *streamEntry) start(log *storage.Log) error {
 		Reserve:    func(n int64) error { return a.reserve(cfg.Storage, n) },
 		Release:    func(n int64) { a.addUsed(cfg.Storage, -n) },
 		Positions:  e.positions,
+		Batches:    &a.svc.batches,
 		Advisory:   a.adviseInDomain,
 	})
 	if err != nil {

@@ -22,6 +22,8 @@ const (
 	HeaderIncr                   = "Nats-Incr"
 	HeaderCounterSources         = "Nats-Counter-Sources"
 	HeaderBatchID                = "Nats-Batch-Id"
+	HeaderBatchSeq               = "Nats-Batch-Sequence"
+	HeaderBatchCommit            = "Nats-Batch-Commit"
 	HeaderSchedule               = "Nats-Schedule"
 	HeaderScheduleTimeZone       = "Nats-Schedule-Time-Zone"
 	HeaderScheduleTTL            = "Nats-Schedule-TTL"
@@ -67,6 +69,9 @@ type PublishHeaders struct {
 	MarkerReason           []byte
 	Incr                   []byte
 	BatchID                []byte
+	BatchSeq               []byte
+	BatchCommit            []byte // nil: absent
+	RequiredAPILevel       []byte
 	Schedule               []byte
 	ScheduleTimeZone       []byte
 	ScheduleTTL            []byte
@@ -125,6 +130,12 @@ func (h *PublishHeaders) field(name []byte) *[]byte {
 		return &h.Incr
 	case HeaderBatchID:
 		return &h.BatchID
+	case HeaderBatchSeq:
+		return &h.BatchSeq
+	case HeaderBatchCommit:
+		return &h.BatchCommit
+	case server.JSRequiredApiLevel:
+		return &h.RequiredAPILevel
 	case HeaderSchedule:
 		return &h.Schedule
 	case HeaderScheduleTimeZone:

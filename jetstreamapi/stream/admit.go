@@ -148,12 +148,6 @@ func (c *settings) checkForm(in *incoming) *server.ApiError {
 	if c.tooLarge(in) {
 		return server.NewJSStreamMessageExceedsMaximumError()
 	}
-	if bytes.HasSuffix(in.reply, []byte(jsapi.FastBatchSuffix)) {
-		return server.NewJSBatchPublishDisabledError()
-	}
-	if len(in.named.BatchID) > 0 {
-		return server.NewJSAtomicPublishDisabledError()
-	}
 	if len(in.header) > maxHeaderBytes {
 		return server.NewJSStreamHeaderExceedsMaximumError()
 	}

@@ -97,9 +97,9 @@ func TestAdmitOrder(t *testing.T) {
 		ids: map[string]uint64{"dup": 4}, messages: 2,
 		keys: map[string]storage.KeyState{"a.b": {First: 7, Last: 7, Count: 1}},
 	}
-	in := incoming{subject: []byte("a.b"), data: []byte(strings.Repeat("x", 701)), reply: []byte("r.$FI")}
+	in := incoming{subject: []byte("a.b"), data: []byte(strings.Repeat("x", 701))}
 	h := []string{
-		"Nats-Batch-Id", "b", "Nats-Incr", "one", "Nats-Expected-Stream", "T", "Nats-TTL", "5",
+		"Nats-Incr", "one", "Nats-Expected-Stream", "T", "Nats-TTL", "5",
 		"Nats-Expected-Last-Subject-Sequence", "6", "Nats-Expected-Last-Sequence", "8", "Nats-Schedule", "@every 1s",
 		"Nats-Scheduler", "x", "Nats-Stream-Source", "O 1", "Nats-Msg-Id", "dup", "Nats-Expected-Last-Msg-Id", "other",
 		"Nats-Rollup", "sub",
@@ -132,8 +132,6 @@ func TestAdmitOrder(t *testing.T) {
 	}{
 		{10109, "invalid operation on sealed stream", false, func() { set.cfg.Sealed = false }},
 		{10054, "message size exceeds maximum allowed", false, func() { in.data = in.data[:10] }},
-		{10205, "batch publish is disabled", false, func() { in.reply = []byte("r") }},
-		{10174, "atomic publish is disabled", false, cut("Nats-Batch-Id")},
 		{10171, "message counter increment is invalid", false, set1("Nats-Incr", "+1")},
 		{10168, "message counters is disabled", false, cut("Nats-Incr")},
 		{10060, "expected stream does not match", false, cut("Nats-Expected-Stream")},

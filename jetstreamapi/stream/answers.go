@@ -22,6 +22,8 @@ const (
 	answerError                           // err
 	answerBusy                            // 429
 	answerRepublish                       // a stored message, sent on under another subject
+	answerBatch                           // the PubAck of a batch that ends at seq; its data is the end of it
+	answerText                            // its data is all of it
 )
 
 // answer is one publish that waits until the log is visible up to wait. Its texts are in the queue's arena.
@@ -99,9 +101,11 @@ func (a answer) fail(cause error) answer {
 		a.kind = answerNone
 		return a
 	}
-	if a.kind == answerAck || a.kind == answerCounter || a.kind == answerDuplicate {
+	switch a.kind {
+	case answerAck, answerCounter, answerDuplicate, answerBatch, answerText:
 		a.err = server.NewJSStreamStoreFailedError(cause)
 		a.kind = answerError
+	case answerError, answerBusy, answerRepublish, answerNone:
 	}
 	return a
 }

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -32,7 +31,7 @@ type Limits struct {
 // its subjects with those of other streams). pedantic refuses what it would have to change. limits are the server's and
 // account's.
 //
-// What this build does not serve (atomic and fast batches, more than one replica) is refused here.
+// What this build does not serve (more than one replica) is refused here.
 func Complete(cfg *server.StreamConfig, pedantic bool, limits Limits) *server.ApiError {
 	if cfg == nil {
 		return invalid("stream configuration invalid")
@@ -361,17 +360,6 @@ func (c *completion) placement() *server.ApiError {
 
 // unserved refuses what would otherwise be ignored in silence.
 func (c *completion) unserved() *server.ApiError {
-	for _, f := range []struct {
-		used bool
-		what string
-	}{
-		{c.cfg.AllowAtomicPublish, "atomic batches (allow_atomic)"},
-		{c.cfg.AllowBatchPublish, "fast batches (allow_batched)"},
-	} {
-		if f.used {
-			return server.NewJSStreamInvalidConfigError(errors.New(f.what + " are not served by this version"))
-		}
-	}
 	if c.cfg.Replicas > 1 {
 		return server.NewJSStreamReplicasNotSupportedError()
 	}

@@ -130,19 +130,6 @@ func TestCompleteAsNATS(t *testing.T) {
 	}
 }
 
-func TestCompleteRefusesWhatIsNotServed(t *testing.T) {
-	for want, cfg := range map[string]server.StreamConfig{
-		"atomic":     {AllowAtomicPublish: true},
-		"fast batch": {AllowBatchPublish: true},
-	} {
-		cfg.Name = "S"
-		err := stream.Complete(&cfg, false, stream.Limits{})
-		if err == nil || err.ErrCode != 10052 || !strings.Contains(err.Description, want) {
-			t.Errorf("%s: got %v", want, err)
-		}
-	}
-}
-
 func TestCompletePedantic(t *testing.T) {
 	for want, cfg := range map[string]server.StreamConfig{
 		"pedantic mode: max_msgs must be set to -1":                        {MaxMsgs: -5},

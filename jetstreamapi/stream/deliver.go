@@ -60,6 +60,14 @@ func (s *Stream) accept(set *settings, m *bus.Msg, now int64) {
 		s.trim(set, false) // the checks are to see the stream as the message before left it
 	}
 	s.dedupe.expire(now)
+	switch {
+	case jsapi.IsFastBatch(in.reply):
+		s.acceptFast(set, in, now)
+		return
+	case len(in.named.BatchID) > 0:
+		s.acceptAtomic(set, in, now)
+		return
+	}
 	v := set.admit(&s.head.position, s, in)
 	switch v.kind {
 	case verdictStore:
@@ -112,32 +120,52 @@ func (s *Stream) store(set *settings, in *incoming, rollup rollupKind, now int64
 		s.refuseFailed(set, in, err)
 		return
 	}
-	seq := s.head.lastSeq
-	s.metrics.stored.Add(1)
-	if s.inflight.on {
-		s.inflight.note(seq, size, in.subject, s.log.Visible())
-	}
-	s.remember(in, seq, now)
-	s.expireAt(set, seq, ttl, now)
-	s.trimSubject(set, in.subject)
-	s.head.trimDue = s.head.trimDue || set.evicts()
-	if rollup != rollupNone || (set.maxPer > 0 && set.maxBytes > 0) {
-		s.trim(set, false)
-	}
+	p := placed{seq: s.head.lastSeq, size: size, before: before, ttl: ttl, rollup: rollup}
+	s.place(set, in, &p, now)
 	s.rollUp(rollup, in.subject, 1)
-	if set.cfg.AllowMsgSchedules {
-		s.noteEnd(in, seq)
-		s.followSchedules(in, seq)
-	}
-	if set.republish != nil {
-		s.sendOn(set, in, seq, before, now)
-	}
+	s.follow(set, in, &p, now)
 	if in.count != nil {
-		s.counters.keep(in.subject, seq, in.count, s.log.Visible())
-		s.replyCount(set, in, seq)
+		s.replyCount(set, in, p.seq)
 		return
 	}
-	s.reply(set, in, answer{kind: answerAck, wait: seq, seq: seq})
+	s.reply(set, in, answer{kind: answerAck, wait: p.seq, seq: p.seq})
+}
+
+// placed is where a message was stored and what comes of it.
+type placed struct {
+	seq, size uint64
+	before    uint64 // the last sequence of the subject before; only where the stream republishes
+	ttl       int64  // as settings.fit returns it
+	rollup    rollupKind
+}
+
+// place takes note of a message that was just appended, and applies the limits.
+func (s *Stream) place(set *settings, in *incoming, p *placed, now int64) {
+	s.metrics.stored.Add(1)
+	if s.inflight.on {
+		s.inflight.note(p.seq, p.size, in.subject, s.log.Visible())
+	}
+	s.remember(in, p.seq, now)
+	s.expireAt(set, p.seq, p.ttl, now)
+	s.trimSubject(set, in.subject)
+	s.head.trimDue = s.head.trimDue || set.evicts()
+	if p.rollup != rollupNone || (set.maxPer > 0 && set.maxBytes > 0) {
+		s.trim(set, false)
+	}
+}
+
+// follow does what a stored message brings about.
+func (s *Stream) follow(set *settings, in *incoming, p *placed, now int64) {
+	if set.cfg.AllowMsgSchedules {
+		s.noteEnd(in, p.seq)
+		s.followSchedules(in, p.seq)
+	}
+	if set.republish != nil {
+		s.sendOn(set, in, p.seq, p.before, now)
+	}
+	if in.count != nil {
+		s.counters.keep(in.subject, p.seq, in.count, s.log.Visible())
+	}
 }
 
 // skip gives a message that no consumer of an interest stream wants its sequence, and lets it go.
@@ -148,14 +176,19 @@ func (s *Stream) skip(set *settings, in *incoming, rollup rollupKind, now int64)
 	}
 	seq := s.head.lastSeq
 	s.remove(seq)
+	s.passOver(set, in, seq, now)
+	s.rollUp(rollup, in.subject, 0)
+	s.reply(set, in, answer{kind: answerAck, wait: seq, seq: seq})
+}
+
+// passOver takes note of a message that has a sequence but is not kept.
+func (s *Stream) passOver(set *settings, in *incoming, seq uint64, now int64) {
 	s.metrics.skipped.Add(1)
 	s.remember(in, seq, now)
-	s.rollUp(rollup, in.subject, 0)
 	if set.cfg.AllowMsgSchedules {
 		in.scheduled = false // it is gone
 		s.followSchedules(in, seq)
 	}
-	s.reply(set, in, answer{kind: answerAck, wait: seq, seq: seq})
 }
 
 // append gives in the next sequence, unless it has one, and hands it to the log.

@@ -131,7 +131,7 @@ func (s *Stream) flushSome() bool {
 	return true
 }
 
-// render writes an answer behind the bodies of its batch. value is a counter's.
+// render writes an answer behind the bodies of its batch. value is the data that came with it.
 func (f *flusher) render(set *settings, a *answer, value []byte) (header, data []byte) {
 	from := len(f.body)
 	switch a.kind {
@@ -146,6 +146,10 @@ func (f *flusher) render(set *settings, a *answer, value []byte) (header, data [
 		f.body = jsapi.AppendPubError(f.body, set.cfg.Name, a.err)
 	case answerError:
 		f.body = jsapi.AppendPubError(f.body, set.cfg.Name, a.err)
+	case answerBatch:
+		f.body = jsapi.AppendBatchAck(f.body, set.ack, a.seq, value)
+	case answerText:
+		return nil, value
 	case answerNone, answerRepublish:
 	}
 	return header, f.body[from:]

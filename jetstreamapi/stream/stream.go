@@ -34,6 +34,8 @@ type Options struct {
 	Stall func() <-chan struct{}
 	// Positions keeps how far the sources were copied; nil for a stream without.
 	Positions *storage.StateLog
+	// Batches bounds the batches under way; nil: with nats-server's defaults, for this stream alone.
+	Batches *Batches
 	// Advisory publishes a JetStream advisory or metric; it does not block. May be nil.
 	Advisory func(subject string, event any)
 }
@@ -57,6 +59,7 @@ type Stream struct {
 	answers  answerQueue
 	upkeep   upkeep
 	counters counters
+	batches  batches
 
 	positions positions
 
@@ -102,6 +105,9 @@ func New(o Options) (*Stream, error) {
 		return nil, fmt.Errorf("stream %s: %w", o.Config.Name, err)
 	}
 	s := &Stream{o: o, log: o.Log}
+	if s.o.Batches == nil {
+		s.o.Batches = new(Batches)
+	}
 	s.settings.Store(set)
 	s.audience.list.Store(&[]*attachment{})
 	if err := s.recover(set); err != nil {
@@ -227,6 +233,7 @@ func (s *Stream) Stop() {
 		return
 	}
 	s.head.closed = true
+	s.dropBatches(true, true)
 	s.stopUpkeep()
 	s.mu.Unlock()
 

@@ -61,6 +61,7 @@ func (s *Stream) apply(old, set *settings) (sweep bool, err error) {
 	if set.replacesBySize() {
 		s.inflight.start(s.head.lastSeq)
 	}
+	s.dropBatches(!set.cfg.AllowAtomicPublish, !set.cfg.AllowBatchPublish)
 	s.dedupe.window = set.cfg.Duplicates
 	s.dedupe.expire(s.stamp())
 	s.trim(set, true)

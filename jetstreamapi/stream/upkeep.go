@@ -78,13 +78,13 @@ func (s *Stream) tick() {
 	if s.head.trimDue {
 		s.trim(set, false)
 	}
+	next := s.expireBatches(now)
 	scanning := len(s.upkeep.scans) > 0
 	s.mu.Unlock()
 	defer s.upkeep.running.Done()
 
-	next := never
 	if scanning {
-		next = s.scanSome(now)
+		next = min(next, s.scanSome(now))
 	}
 	next = min(next, s.expireOld(set, now), s.expireTTLs(set, now), s.fireSchedules(set, now))
 	s.mu.Lock()
