@@ -13,9 +13,10 @@ NATS_CLI := github.com/nats-io/natscli/nats@v0.5.0
 run: build
 	@exec $(BIN)/ehdb-gateway -js -sd ./data -m 8222 $(RUNFLAGS)
 
-## build: the server in bin/
+## build: the server and ehdbctl in bin/
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ehdb-gateway ./cmd/ehdb-gateway
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ehdbctl ./cmd/ehdbctl
 
 ## tools: the real nats CLI in bin/, for the tour and the end-to-end tests
 tools: $(BIN)/nats

@@ -248,6 +248,9 @@ func (d *Directory) compare(p *Part, mp *ManifestPart) {
 			p.Size, mp.Size)
 		p.Damaged = true
 	}
+	if p.Damaged {
+		d.missing(p, mp)
+	}
 	if p.Damaged || p.Locked {
 		return
 	}
@@ -267,6 +270,52 @@ func (d *Directory) compare(p *Part, mp *ManifestPart) {
 		d.damage(p.File, p.Size-partFoot, remedyRepair, "its sections are not those of part %d in the manifest",
 			mp.Number)
 	}
+}
+
+// missing reports the records of a damaged part that no whole block has, where the part itself could not tell.
+func (d *Directory) missing(p *Part, mp *ManifestPart) {
+	var out []Affected
+	for _, ms := range mp.Sections {
+		told := slices.ContainsFunc(d.Findings, func(f Finding) bool {
+			return f.File == p.File && slices.ContainsFunc(f.Affected, func(a Affected) bool {
+				return a.Log == ms.Log && a.First != 0
+			})
+		})
+		if !told && !p.Locked {
+			out = append(out, p.gaps(&ms)...)
+		}
+	}
+	if len(out) > 0 {
+		f := d.damage(p.File, 0, remedyRepair, "records that the manifest counts are in no block that is whole")
+		f.Affected = out
+	}
+}
+
+// gaps returns where the records of a section may be that are in no whole block.
+func (p *Part) gaps(ms *SectionInfo) (out []Affected) {
+	count, next := uint64(0), ms.FirstSeq
+	gap := func(to uint64) { // sequences from next up to it
+		if to > next {
+			out = append(out, Affected{Log: ms.Log, First: next, Last: to - 1})
+		}
+	}
+	for i := range p.blocks {
+		b := &p.blocks[i]
+		if b.log != ms.Log || b.kind != blockData || !b.whole {
+			continue
+		}
+		gap(b.firstSeq)
+		count += uint64(b.count)
+		next = b.lastSeq + 1
+	}
+	gap(ms.LastSeq + 1)
+	if count >= uint64(ms.Count) {
+		return nil
+	}
+	if len(out) == 1 {
+		out[0].Records = uint64(ms.Count) - count
+	}
+	return out
 }
 
 // tombstones reads what is deleted of a section.

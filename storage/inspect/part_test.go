@@ -233,7 +233,7 @@ func TestPartFlips(t *testing.T) {
 			t.Parallel()
 			x := buildSealed(t, o, 2, 60, 20)
 			all := files(t, x.fsys)
-			step := 53
+			step := 101
 			if slow() {
 				step = 1
 			}

@@ -1,0 +1,72 @@
+// Command ehdbctl looks after what an ehdb-gateway keeps on disk. It works on files, not on a running gateway.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitFine   = 0
+	exitDamage = 1 // damage was found, or is left after a repair
+	exitFailed = 2 // unusable arguments, or what was asked for cannot be read or written
+)
+
+// errDamage ends a command that has said what is damaged.
+var errDamage = errors.New("damage was found")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run does what args ask for and returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := &cobra.Command{
+		Use:           "ehdbctl",
+		Short:         "Look after what an ehdb-gateway keeps on disk",
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.AddCommand(storageCommand())
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitFine
+	case errors.Is(err, errDamage):
+		return exitDamage
+	}
+	fmt.Fprintf(stderr, "ehdbctl: %v\n", err)
+	return exitFailed
+}
+
+// version is what the build knows about its sources.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 7 {
+			return "devel " + s.Value[:7]
+		}
+	}
+	return info.Main.Version
+}

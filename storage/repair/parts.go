@@ -1,0 +1,145 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"path"
+
+	"github.com/noetl/ehdb-gateway/storage/inspect"
+	"github.com/noetl/ehdb-gateway/storage/part"
+)
+
+// parts writes the records that are whole of each damaged part to a new one, and a manifest that names it instead. If
+// the manifest itself is damaged nothing is done here: it cannot be told which parts count.
+func (r *repairer) parts(ctx context.Context) error {
+	m := r.d.Manifest
+	if m == nil {
+		return nil
+	}
+	if m.Damaged {
+		return fmt.Errorf("%s is damaged: which parts count, and what is deleted in them, cannot be told. Restore the "+
+			"manifest from a backup of the same directory; until then records can be read with: ehdbctl storage dump",
+			m.File)
+	}
+	var old []string
+	changed := false
+	for n, mp := range m.Parts {
+		p := r.part(n)
+		switch {
+		case p == nil:
+			r.did(mp.Path, "left out of the manifest: the file is missing")
+			dropPart(m, n)
+		case p.Damaged && p.Locked:
+			return fmt.Errorf("%s is damaged and encrypted: give its key, with --encryption-key-file", p.File)
+		case p.Damaged:
+			if err := r.salvage(ctx, m, p, &mp); err != nil {
+				return fmt.Errorf("%s: %w", p.File, err)
+			}
+			old = append(old, p.File)
+		default:
+			continue
+		}
+		changed = true
+	}
+	if !changed {
+		return nil
+	}
+	if err := r.manifest(m); err != nil {
+		return err
+	}
+	for _, file := range old {
+		if err := r.putAside(file); err != nil {
+			return err
+		}
+	}
+	return r.read(ctx)
+}
+
+func (r *repairer) part(number uint64) *inspect.Part {
+	for _, p := range r.d.Parts {
+		if p.Number == number {
+			return p
+		}
+	}
+	return nil
+}
+
+func dropPart(m *inspect.Manifest, n uint64) {
+	delete(m.Parts, n)
+	for k := range m.Tombs {
+		if k.Part == n {
+			delete(m.Tombs, k)
+		}
+	}
+}
+
+// salvage writes the live records of p that are whole to a new part.
+func (r *repairer) salvage(ctx context.Context, m *inspect.Manifest, p *inspect.Part, mp *inspect.ManifestPart) error {
+	r.progress(p.File)
+	o := part.Options{Shard: mp.Shard, Created: p.Created, Codec: part.S2}
+	if p.Cipher != 0 {
+		secrets := r.d.Secrets()
+		keys, err := part.NewKeys(part.Cipher(p.Cipher), secrets[0], secrets[1:]...)
+		if err != nil {
+			return err
+		}
+		o.Keys = keys
+	}
+	b, err := part.Create(r.fs, path.Join(r.dir, path.Dir(p.File)), o)
+	if err != nil {
+		return err
+	}
+	for _, s := range p.Sections {
+		if err := r.section(ctx, b, s); err != nil {
+			_ = b.Abort() // the error that led here is the one to tell
+			return err
+		}
+	}
+	info, err := b.Finish()
+	if err != nil {
+		return err
+	}
+	dropPart(m, p.Number)
+	if info.Records == 0 {
+		r.did(p.File, "left out of the manifest: no record in it is whole and live")
+		return b.Abort()
+	}
+	number := m.NextPart
+	m.NextPart++
+	name := part.Name(number, info.ID)
+	if err := b.Commit(name); err != nil {
+		return err
+	}
+	file := path.Join(path.Dir(p.File), name)
+	made := inspect.ManifestPart{Number: number, Shard: info.Shard, Size: info.Size, Path: file}
+	for _, s := range info.Sections {
+		made.Sections = append(made.Sections, inspect.SectionInfo(s))
+	}
+	m.Parts[number] = made
+	r.did(file, "made of the %d live records of %s that are whole", info.Records, p.File)
+	return nil
+}
+
+// section copies the live records of a section.
+func (r *repairer) section(ctx context.Context, b *part.Builder, s *inspect.Section) error {
+	var size uint64
+	if err := b.BeginLog(s.Log, func(_, _, _ int) uint64 { return size }); err != nil {
+		return err
+	}
+	exact := true
+	blind, err := r.d.EachSized(ctx, s, func(rec *inspect.SizedRecord) error {
+		size, exact = rec.Size, exact && rec.Exact
+		return b.Add(&part.Record{Seq: rec.Seq, Time: rec.Time, Key: rec.Key, Header: rec.Header, Data: rec.Data})
+	})
+	if err != nil {
+		return err
+	}
+	if !exact {
+		r.did(s.Part.File, "the sizes of log %d are counted anew, as the sum of key, header and data", s.Log)
+	}
+	if blind > 0 {
+		r.did(s.Part.File, "%d deletions of log %d cannot be told which records they are of: those records are there "+
+			"again", blind, s.Log)
+	}
+	return nil
+}
