@@ -93,6 +93,7 @@ func (c *client) openPassage() CloseReason {
 		up:   wire.NewFrames(wire.FromClient, int(set.MaxControlLine), &s.pool),
 		down: wire.NewFrames(wire.FromServer, passageInfo, &s.pool),
 	}
+	s.upstreamInfo.Store(&info)
 	p.lastHeard.Store(time.Now().UnixNano())
 	c.out.mu.Lock()
 	c.out.max = passagePending

@@ -29,9 +29,11 @@ type Server struct {
 	start   time.Time
 	pool    wire.Pool
 	counters
-	settings   atomic.Pointer[settings]
-	customAuth bool // options.Auth was given
-	lastCID    atomic.Uint64
+	settings atomic.Pointer[settings]
+	// upstreamInfo is the last INFO of a server upstream; nil: none yet, or this server serves the clients itself.
+	upstreamInfo atomic.Pointer[wire.Info]
+	customAuth   bool // options.Auth was given
+	lastCID      atomic.Uint64
 
 	stopped  chan struct{}  // closed when a shutdown begins
 	done     chan struct{}  // closed when one is over

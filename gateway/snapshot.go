@@ -114,6 +114,9 @@ func (s *Server) Stats() Stats {
 		},
 	}
 	s.mu.Lock()
+	if up := s.upstreamInfo.Load(); up != nil {
+		out.Version, out.JetStream, out.AuthRequired = up.Version, up.JetStream, up.AuthRequired
+	}
 	out.Port, out.LameDuck = s.port, s.state == stateLameDuck
 	out.Connections, out.ClosedTotal = len(s.clients), s.closed.total
 	s.mu.Unlock()

@@ -42,7 +42,7 @@ func (c core) Info() monitor.Info {
 	}
 	return monitor.Info{
 		ID: s.ServerID, Name: s.ServerName, GitCommit: s.GitCommit, Host: s.Host, Port: port,
-		AuthRequired: s.AuthRequired, Start: s.Start,
+		AuthRequired: s.AuthRequired, Start: s.Start, Version: s.Version,
 	}
 }
 

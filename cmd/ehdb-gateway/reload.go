@@ -75,7 +75,11 @@ func settled(now, next *config.Config) error {
 		{"jetstream.max_memory_store", o.JetStreamMaxMemory, n.JetStreamMaxMemory},
 		{"jetstream.max_file_store", o.JetStreamMaxStore, n.JetStreamMaxStore},
 		{"jetstream.limits", o.JetStreamLimits, n.JetStreamLimits},
-		{"bus.mode", now.Mode, next.Mode},
+		{"bus.mode", now.Bus.Mode, next.Bus.Mode},
+		{"bus.upstream", now.Bus.Upstream, next.Bus.Upstream},
+		{"bus.monitor", now.Bus.Monitor, next.Bus.Monitor},
+		{"bus.connect_timeout", now.Bus.ConnectTimeout, next.Bus.ConnectTimeout},
+		{"bus.proxy_protocol", now.Bus.ProxyProtocol, next.Bus.ProxyProtocol},
 		{"ehdb", now.EHDB, next.EHDB},
 	} {
 		if reflect.DeepEqual(s.old, s.new) {

@@ -35,8 +35,9 @@ type app struct {
 	metrics *metrics.Metrics
 	core    core
 	gw      *gateway.Server
-	streams *streams  // nil: JetStream is off
-	tenants *operator // nil: not in operator mode
+	nats    *upstreams // nil: this server serves the clients itself
+	streams *streams   // nil: JetStream is off
+	tenants *operator  // nil: not in operator mode
 	monitor *monitor.Server
 	profile *http.Server
 	ports   string // the ports file
@@ -100,12 +101,21 @@ func (a *app) start(ctx context.Context) error {
 	}
 	gw, err := gateway.New(gwo)
 	if err != nil {
+	if a.nats, err = newUpstreams(a); err != nil {
+		return err
+	}
+	if a.nats != nil {
+		gwo.Upstream = a.nats
+	}
 		return err
 	}
 	a.gw, a.core = gw, core{gw: gw, router: a.router, streams: a.jetStreamAccounts}
 	a.banner()
 	if o.JetStream {
 		a.streams = newStreams(a)
+	}
+	if a.nats != nil {
+		a.nats.serve(gw)
 	}
 	// The monitor comes first: probes and scrapes get an answer while streams are being recovered.
 	if err := a.startMonitor(); err != nil {
@@ -176,6 +186,9 @@ func (a *app) banner() {
 	for _, w := range a.cfg.Warnings {
 		a.log.Warn("{warning}", slog.String("warning", w))
 	}
+	if a.nats != nil {
+		a.nats.banner(a.log.Logger)
+	}
 	if plaintext(o) {
 		a.log.Warn("Plaintext passwords detected, use bcrypt")
 	}
@@ -206,6 +219,9 @@ func (a *app) startMonitor() error {
 	a.monitor = monitor.New(mo)
 	return a.monitor.Start()
 }
+	if a.nats != nil {
+		mo.JetStream, mo.Upstream = a.nats, a.nats
+	}
 
 // monitorAddr is the monitor's address, as a list.
 func (a *app) monitorAddr() []net.Addr {
@@ -227,6 +243,9 @@ func (a *app) openMetrics() {
 	a.metrics.Ready(s)
 }
 
+	if a.nats != nil {
+		s.Upstream = a.nats.measured
+	}
 // startProfiler serves pprof on prof_port.
 func (a *app) startProfiler() error {
 	o := a.cfg.Server

@@ -39,7 +39,9 @@ JetStream Options:
         --allow_tmp_store            Allow a store directory below the system's temporary directory
 
 Bus Options:
-        --bus <mode>                 Which bus serves clients (default: ehdb; environment: EHDB_BUS)
+        --bus <mode>                 Which bus serves clients: ehdb, this server's own streams, or nats, the NATS
+                                     servers upstream (default: nats if there are any; environment: EHDB_BUS)
+        --upstream <url-1, url-2>    The NATS servers upstream (environment: EHDB_UPSTREAM)
 
 Authorization Options:
         --user <user>                User required for connections

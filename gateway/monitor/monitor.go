@@ -38,6 +38,24 @@ type JetStream interface {
 	Healthz(*server.HealthzOptions) *server.HealthStatus
 }
 
+// Upstream are the servers that serve the clients in this one's place.
+type Upstream interface {
+	// Check is an error when none of them can be reached.
+	Check() error
+	// Bus is shown in varz as "bus".
+	Bus() any
+}
+
+// UnavailableError is an error of a provider that does not know the answer now. The page says so with status 503, as text:
+// scalers would take JSON for figures.
+type UnavailableError struct{ Err error }
+
+// Error implements error.
+func (e *UnavailableError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
 // Info is what the server calls itself.
 type Info struct {
 	ID, Name     string
@@ -47,6 +65,7 @@ type Info struct {
 	AuthRequired bool
 	ConnectURLs  []string
 	Start        time.Time
+	Version      string // of the NATS server whose behaviour clients meet; empty: that of this server
 }
 
 // Counters are totals since the start, but for Connections and Subscriptions, which are current.
@@ -94,6 +113,8 @@ type Options struct {
 	Core      Core
 	JetStream JetStream    // nil: off
 	Metrics   http.Handler // served at /metrics
+	// Upstream is given when other servers serve the clients.
+	Upstream Upstream
 	Logger    *slog.Logger
 	// MetricsPort serves /metrics on one more port: -1 any free one, 0 none.
 	MetricsPort int

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"net/http"
@@ -36,6 +37,10 @@ func (s *Server) jsz(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	j, err := s.o.JetStream.Jsz(o)
+	if unavailable := (*UnavailableError)(nil); errors.As(err, &unavailable) {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
 	if err != nil {
 		s.badRequest(w, err)
 		return
@@ -81,6 +86,11 @@ func (s *Server) Healthz(o *server.HealthzOptions) *server.HealthStatus {
 	}
 	if err := s.o.Core.Ready(); err != nil {
 		return unhealthy(o, http.StatusInternalServerError, server.HealthzErrorConn, err.Error())
+	}
+	if s.o.Upstream != nil && !o.JSEnabledOnly { // a restart, which that one asks for, would not help
+		if err := s.o.Upstream.Check(); err != nil {
+			return unhealthy(o, http.StatusServiceUnavailable, server.HealthzErrorConn, err.Error())
+		}
 	}
 	if o.JSServerOnly || s.o.JetStream == nil {
 		return &server.HealthStatus{Status: "ok", StatusCode: http.StatusOK}

@@ -17,7 +17,15 @@ import (
 const protocol = 1
 
 func (s *Server) varz(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, s.Varz())
+	v := s.Varz()
+	if s.o.Upstream == nil {
+		s.answer(w, v)
+		return
+	}
+	s.answer(w, struct {
+		*server.Varz
+		Bus any `json:"bus"`
+	}{v, s.o.Upstream.Bus()})
 }
 
 // Varz returns the facts of the server.
@@ -86,6 +94,9 @@ func (s *Server) addIdentity(v *server.Varz) {
 	i := s.o.Core.Info()
 	v.ID, v.Name, v.GitCommit, v.GoVersion = i.ID, i.Name, i.GitCommit, runtime.Version()
 	v.Host, v.Port, v.AuthRequired, v.ClientConnectURLs = i.Host, i.Port, i.AuthRequired, i.ConnectURLs
+	if i.Version != "" {
+		v.Version = i.Version
+	}
 	v.Start, v.Now = i.Start.UTC(), time.Now().UTC()
 	v.Uptime = uptime(v.Now.Sub(v.Start))
 }

@@ -39,7 +39,8 @@ var allowed = map[string][]string{
 	"jetstreamapi/consumer": {"internal/bus", "subjects", "storage", "jetstreamapi/jsapi"},
 	"jetstreamapi/source":   {"subjects", "storage", "internal/bus", "jetstreamapi/jsapi", "jetstreamapi/stream"},
 	"jetstreamapi":          {"jetstreamapi/...", "internal/bus", "subjects", "storage"},
-	"cutover":               {"internal/bus", "subjects", "gateway/wire", "jetstreamapi/jsapi"},
+	"cutover/upstream":      {"gateway/wire"},
+	"cutover":              {"cutover/upstream", "internal/bus", "subjects", "gateway/wire", "jetstreamapi/jsapi"},
 }
 
 // violations returns what the packages described by list (the output of go list -json) break.

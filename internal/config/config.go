@@ -32,7 +32,7 @@ type Config struct {
 	// free port".
 	Server *server.Options
 	EHDB   EHDB
-	Mode   Mode
+	Bus    Bus
 
 	// Resolver and PinnedAccounts are of operator mode: where the claims of accounts are, and the only accounts that may
 	// be used, if not all may.
@@ -90,16 +90,20 @@ func Load(args []string, lookupEnv func(string) (string, bool)) (*Config, error)
 func (c *Config) readOwnBlocks(file *parsedFile, f *flags, lookupEnv func(string) (string, bool)) error {
 	d := &decoder{}
 	c.EHDB = d.ehdb(file.root["ehdb"])
-	mode := d.bus(file.root["bus"])
+	c.Bus = d.bus(file.root["bus"])
 	if err := d.err(); err != nil {
 		return err
 	}
 	if f.allowTmpStore {
 		c.EHDB.AllowTmpStore = true
 	}
-	var err error
-	c.Mode, err = chooseMode(f.bus, lookupEnv, mode)
-	return err
+	if err := c.Bus.settle(f, lookupEnv); err != nil {
+		return err
+	}
+	if c.Bus.Mode == ModeNATS {
+		c.passOn()
+	}
+	return nil
 }
 
 // validated returns o with nats-server's defaults, after nats-server's own checks of what the options say together. The
@@ -146,6 +150,7 @@ type flags struct {
 
 // errNoFile is nats-server's answer to -t without -c.
 var errNoFile = fmt.Errorf("must specify [-c, --config] option to check configuration file syntax")
+	upstream      string
 
 func parseFlags(args []string) (*flags, error) {
 	f := &flags{set: flag.NewFlagSet("ehdb-gateway", flag.ContinueOnError), args: args}
@@ -158,7 +163,8 @@ func parseFlags(args []string) (*flags, error) {
 		return nil, err
 	}
 	f.opts = opts
-	f.set.StringVar(&f.bus, "bus", "", "Which bus serves: ehdb.")
+	f.set.StringVar(&f.bus, "bus", "", "Which bus serves: ehdb or nats.")
+	f.set.StringVar(&f.upstream, "upstream", "", "URLs of the NATS servers behind the gateway.")
 	f.set.BoolVar(&f.allowTmpStore, "allow_tmp_store", false, "Allow a store directory under the temporary directory.")
 	if err := f.set.Parse(args); err != nil {
 		return nil, err

@@ -90,7 +90,7 @@ func TestDefaults(t *testing.T) {
 		o.PingInterval != 2*time.Minute || o.WriteDeadline != 10*time.Second || o.JetStream || !o.Logtime {
 		t.Errorf("not nats-server's defaults: %+v", o)
 	}
-	if c.DataDir != "" || c.JetStreamAccounts != nil || c.Mode != ModeEHDB || c.EHDB.LogFormat != "text" {
+	if c.DataDir != "" || c.JetStreamAccounts != nil || c.Bus.Mode != ModeEHDB || c.EHDB.LogFormat != "text" {
 		t.Errorf("unexpected: %+v", c)
 	}
 	if o.ServerName != "" {
@@ -198,7 +198,7 @@ func TestRefused(t *testing.T) {
 		"unknown nested key":   {"jetstream {\n  max_fil: 1G\n}", `:2:3: unknown field "max_fil"`},
 		"our name, not ours":   {"jetstream {\n  ehdb: 1\n}", `:2:3: unknown field "ehdb"`},
 		"unknown ehdb key":     {"ehdb {\n  shard: 1\n}", `:2:3: unknown field "ehdb.shard" (known in ehdb: allow_standalone,`},
-		"unknown bus key":      {"bus { mod: ehdb }", `unknown field "bus.mod" (known in bus: mode)`},
+		"unknown bus key":      {"bus { mod: ehdb }", `unknown field "bus.mod" (known in bus: connect_timeout, mode`},
 		"ehdb is no block":     {"ehdb: 5", `:1:0: ehdb: expected a block { ... }, got 5`},
 		"bad shards":           {"ehdb { shards: 0 }", `ehdb.shards: 0 is not between 1 and 1024`},
 		"shards is text":       {"ehdb { shards: many }", `ehdb.shards: expected a whole number, got many`},
@@ -218,7 +218,15 @@ func TestRefused(t *testing.T) {
 		"rule, bad range":      {`ehdb { shards: 2, map: [{subject: "a.b", shards: "1-x", tokens: 1}] }`, `ehdb.map[0].shards: expected shard numbers such as "0,2"`},
 		"rule is no block":     {`ehdb { shards: 2, map: [x] }`, `ehdb.map[0]: expected a block { ... }, got x`},
 		"bad mode":             {"bus { mode: kafka }", `bus.mode: "kafka" is not one of ehdb, nats, shadow`},
-		"mode nats":            {"bus { mode: nats }", `bus mode "nats" (from bus.mode in the configuration file) is not served by this build`},
+		"mode nats alone":      {"bus { mode: nats }", `bus mode "nats" needs the NATS servers: bus { upstream:`},
+		"mode shadow":          {"bus { mode: shadow, upstream: \"nats://a\" }", `bus mode "shadow" (from bus.mode in the configuration file) is not served by this build`},
+		"bad upstream":         {"bus { upstream: \"http://a\" }", `bus.upstream: "http://a" is not one of nats://host:port`},
+		"upstream with user":   {"bus { upstream: [\"nats://u:secret@a\"] }", `bus.upstream[0]: "nats://u:xxxxx@a" has credentials`},
+		"upstream with path":   {"bus { upstream: [\"nats://a/b\"] }", `only scheme, host and port mean something here`},
+		"bad monitor":          {"bus { monitor: \"nats://a\" }", `bus.monitor: "nats://a" is not the URL of a monitoring port`},
+		"bad connect_timeout":  {"bus { connect_timeout: soon }", `bus.connect_timeout: expected a duration such as "1500ms", got soon`},
+		"long connect_timeout": {"bus { connect_timeout: 90 }", `bus.connect_timeout: 1m30s is not between 100ms and 1m0s`},
+		"bus.tls without file": {"bus { tls { ca_file: \"./nothing.pem\" } }", `nothing.pem`},
 
 		"ocsp":           {"tls { cert_file: '" + cert + "', key_file: '" + key + "', ca_file: '" + cert + "', verify: true, ocsp_peer: true }", `"tls.ocsp_peer": OCSP is not served`},
 		"auth callout":   {"authorization { users [{user: a, password: b}], auth_callout { issuer: ABJHLOVMPA4CI6R5KLNGOB4GSLNIY7IOUPAJC4YFNDLQVIOBYQGUWVLA, auth_users: [a] } }", `"authorization.auth_callout": auth callout is not served`},
@@ -257,7 +265,9 @@ func TestBadFlags(t *testing.T) {
 		"no such file":                              {"-c", "/does/not/exist.conf"},
 		"solicited routes require cluster":          {"--routes", "nats://x:6222"},
 		"TLS Server certificate must be present":    {"--tls"},
-		`bus mode "nats" (from the flag --bus)`:     {"--bus", "nats"},
+		`bus mode "nats" needs the NATS servers`:    {"--bus", "nats"},
+		`the flag --upstream: "x"`:                  {"--upstream", "x"},
+		`bus mode "shadow" (from the flag --bus)`:   {"--bus", "shadow"},
 		`bus mode "x" (from the flag --bus) is not`: {"--bus", "x"},
 	} {
 		if _, err := Load(args, noEnv); err == nil || !strings.Contains(err.Error(), want) {
@@ -275,7 +285,7 @@ func TestModeFromTheEnvironment(t *testing.T) {
 		{nil, env("EHDB_BUS", "ehdb"), ""},
 		{nil, env("NOETL_COMMAND_BUS", "EHDB"), ""},
 		{nil, env("EHDB_BUS", "", "NOETL_COMMAND_BUS", "ehdb"), ""},
-		{nil, env("EHDB_BUS", "nats"), `bus mode "nats" (from EHDB_BUS in the environment) is not served by this build`},
+		{nil, env("EHDB_BUS", "nats"), `bus mode "nats" needs the NATS servers`},
 		{nil, env("NOETL_COMMAND_BUS", "shadow"), `(from NOETL_COMMAND_BUS in the environment) is not served`},
 		{nil, env("EHDB_BUS", "ehdb", "NOETL_COMMAND_BUS", "nats"), `EHDB_BUS=ehdb and NOETL_COMMAND_BUS=nats contradict`},
 		{nil, env("EHDB_BUS", "kafka"), `is not one of ehdb, nats, shadow`},
@@ -283,7 +293,7 @@ func TestModeFromTheEnvironment(t *testing.T) {
 	} {
 		c, err := Load(tc.args, tc.env)
 		switch {
-		case tc.want == "" && (err != nil || c.Mode != ModeEHDB):
+		case tc.want == "" && (err != nil || c.Bus.Mode != ModeEHDB):
 			t.Errorf("%q: got %v", tc.args, err)
 		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
 			t.Errorf("want %q, got %v", tc.want, err)

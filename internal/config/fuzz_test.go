@@ -15,6 +15,7 @@ func FuzzOwnBlocks(f *testing.F) {
 		`ehdb: [1, 2], bus: { mode: { a: b } }`,
 		`ehdb { shards: 2, map: { subject: "a.>", shards: "1-0" } }`,
 		`bus { mode: ehdb }`,
+		`bus { upstream: ["nats://a:1", "tls://b"], monitor: "http://x", connect_timeout: "1s", tls { insecure: true } }`,
 	} {
 		f.Add(s)
 	}
@@ -28,7 +29,7 @@ func FuzzOwnBlocks(f *testing.F) {
 		}
 		d := &decoder{}
 		e := d.ehdb(m["ehdb"])
-		mode := d.bus(m["bus"])
+		mode := d.bus(m["bus"]).Mode
 		for _, err := range d.errs {
 			if !strings.HasPrefix(err.Error(), ":") {
 				t.Errorf("a complaint without a place: %v", err)

@@ -18,21 +18,16 @@ const (
 // The environment's names for the mode: ours, and the one that operators of command buses already use.
 var modeVariables = []string{"EHDB_BUS", "NOETL_COMMAND_BUS"}
 
-// bus reads the bus {} block.
-func (d *decoder) bus(v any) string {
-	var mode string
-	d.block("bus", v, map[string]func(field){
-		"mode": func(f field) { f.text(&mode, string(ModeEHDB), string(ModeNATS), string(ModeShadow)) },
-	})
-	return strings.ToLower(mode)
-}
-
-// chooseMode settles the mode: the flag, else the environment, else the file, else ehdb. Variables that contradict each
-// other are an error: an operator who rolls back with one of them must not be overruled by a forgotten other.
-func chooseMode(flagged string, lookupEnv func(string) (string, bool), file string) (Mode, error) {
+// chooseMode settles the mode: the flag, else the environment, else the file, else nats if there are servers upstream,
+// else ehdb. Variables that contradict each other are an error: an operator who rolls back with one of them must not be
+// overruled by a forgotten other.
+func chooseMode(flagged string, lookupEnv func(string) (string, bool), file Mode, upstream bool) (Mode, error) {
 	mode, source := ModeEHDB, ""
+	if upstream {
+		mode = ModeNATS
+	}
 	if file != "" {
-		mode, source = Mode(file), "bus.mode in the configuration file"
+		mode, source = file, "bus.mode in the configuration file"
 	}
 	var fromEnv string
 	for _, name := range modeVariables {
@@ -50,10 +45,11 @@ func chooseMode(flagged string, lookupEnv func(string) (string, bool), file stri
 		mode, source = Mode(strings.ToLower(flagged)), "the flag --bus"
 	}
 	switch mode {
-	case ModeEHDB:
+	case ModeEHDB, ModeNATS:
 		return mode, nil
-	case ModeNATS, ModeShadow:
-		return "", fmt.Errorf("bus mode %q (from %s) is not served by this build: only %q is", mode, source, ModeEHDB)
+	case ModeShadow:
+		return "", fmt.Errorf("bus mode %q (from %s) is not served by this build: %q passes clients on to the NATS servers "+
+			"and keeps no copy, %q serves them from this server's own streams", mode, source, ModeNATS, ModeEHDB)
 	default:
 		return "", fmt.Errorf("bus mode %q (from %s) is not one of ehdb, nats, shadow", mode, source)
 	}

@@ -51,7 +51,7 @@ func (f *flags) alone() (*server.Options, error) {
 	var args []string
 	f.set.Visit(func(fl *flag.Flag) {
 		switch fl.Name {
-		case "c", "config", "t", "sl", "signal", "routes", "bus", "allow_tmp_store":
+		case "c", "config", "t", "sl", "signal", "routes", "bus", "upstream", "allow_tmp_store":
 		default:
 			args = append(args, "-"+fl.Name+"="+fl.Value.String())
 		}

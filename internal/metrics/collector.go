@@ -39,6 +39,10 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.gateway(ch)
+	if c.s.Upstream != nil {
+		c.upstream(ch)
+		return
+	}
 	var j JetStream
 	if c.s.JetStream != nil {
 		j = c.s.JetStream()

@@ -49,17 +49,21 @@ type Sources struct {
 	Gateway   func() Gateway
 	JetStream func() JetStream       // nil: off
 	Durables  func(fn func(Durable)) // nil: off
-	Shards    int                    // shards that have series from the start, whatever Stats says
-	Subjects  []string               // configured subjects
-	Version   string
-	Mode      string
+	// Upstream is given by a server that passes its clients on. Its streams are elsewhere: series about streams and
+	// their lag would say 0 where it is not known, so there are none.
+	Upstream func() Upstream
+	Shards   int      // shards that have series from the start, whatever Stats says
+	Subjects []string // configured subjects
+	Version  string
+	Mode     string
 }
 
 // Metrics is the registry.
 type Metrics struct {
-	reg     *prometheus.Registry
-	sync    prometheus.Histogram
-	records prometheus.Histogram
+	reg      *prometheus.Registry
+	sync     prometheus.Histogram
+	records  prometheus.Histogram
+	upstream upstreamTimes
 
 	mu   sync.Mutex   // guards page
 	page http.Handler // nil until Ready
@@ -83,6 +87,7 @@ func New() *Metrics {
 		Name: "ehdb_storage_commit_records", Help: "Records made durable by one group commit.",
 		Buckets: prometheus.ExponentialBuckets(1, 4, 9),
 	})
+	m.upstream = newUpstreamTimes()
 	return m
 }
 
@@ -94,7 +99,12 @@ func (m *Metrics) Synced(records int, _ int64, seconds float64) {
 
 // Ready gives the sources and opens the page. It is called once.
 func (m *Metrics) Ready(s Sources) {
-	m.reg.MustRegister(m.sync, m.records, newCollector(s),
+	if s.Upstream != nil {
+		m.reg.MustRegister(m.upstream.dial, m.upstream.rtt)
+	} else {
+		m.reg.MustRegister(m.sync, m.records)
+	}
+	m.reg.MustRegister(newCollector(s),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	build := prometheus.NewGauge(prometheus.GaugeOpts{

@@ -1,0 +1,199 @@
+package config
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Bus is the bus {} block: which bus serves the clients, and the NATS servers behind the gateway.
+type Bus struct {
+	Mode     Mode
+	Upstream []*url.URL // the NATS servers, nats:// or tls://
+	// ConnectTimeout bounds how long a client waits until a server upstream was found; 0: the default.
+	ConnectTimeout time.Duration
+	TLS            *tls.Config // for connections upstream that use it; nil: the system's authorities
+	HandshakeFirst bool        // TLS upstream starts before INFO
+	ProxyProtocol  bool        // tell the servers upstream where clients come from
+	Monitor        []*url.URL  // monitoring pages of the servers upstream
+}
+
+const (
+	minConnectTimeout = 100 * time.Millisecond
+	maxConnectTimeout = time.Minute
+)
+
+// bus reads the bus {} block.
+func (d *decoder) bus(v any) Bus {
+	var b Bus
+	var mode string
+	d.block("bus", v, map[string]func(field){
+		"mode":     func(f field) { f.text(&mode, string(ModeEHDB), string(ModeNATS), string(ModeShadow)) },
+		"upstream": func(f field) { b.Upstream = f.urls(checkUpstream) },
+		"monitor":  func(f field) { b.Monitor = f.urls(checkMonitor) },
+		"connect_timeout": func(f field) {
+			f.duration(&b.ConnectTimeout, minConnectTimeout, maxConnectTimeout)
+		},
+		"proxy_protocol": func(f field) { f.boolean(&b.ProxyProtocol) },
+		"tls":            func(f field) { d.busTLS(f, &b) },
+	})
+	b.Mode = Mode(strings.ToLower(mode))
+	return b
+}
+
+// busTLS reads bus.tls.
+func (d *decoder) busTLS(f field, b *Bus) {
+	var o server.TLSConfigOpts
+	d.block(f.path, wrapped(f), map[string]func(field){
+		"ca_file":         func(f field) { f.text(&o.CaFile) },
+		"cert_file":       func(f field) { f.text(&o.CertFile) },
+		"key_file":        func(f field) { f.text(&o.KeyFile) },
+		"insecure":        func(f field) { f.boolean(&o.Insecure) },
+		"handshake_first": func(f field) { f.boolean(&b.HandshakeFirst) },
+	})
+	cfg, err := server.GenTLSConfig(&o)
+	if err != nil {
+		f.errorf("%w", err)
+		return
+	}
+	cfg.InsecureSkipVerify = o.Insecure //nolint:gosec // the operator says so
+	cfg.RootCAs = cfg.ClientCAs         // here this side is the client
+	b.TLS = cfg
+}
+
+// urls takes one URL or a list of them.
+func (f field) urls(check func(*url.URL) error) []*url.URL {
+	var out []*url.URL
+	for _, e := range f.list() {
+		var text string
+		if e.text(&text); text == "" {
+			continue
+		}
+		at, err := parseURL(text, check)
+		if err != nil {
+			e.errorf("%w", err)
+			continue
+		}
+		out = append(out, at)
+	}
+	return out
+}
+
+func parseURL(text string, check func(*url.URL) error) (*url.URL, error) {
+	at, err := url.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not a URL", text) // the error of Parse shows a password
+	}
+	return at, check(at)
+}
+
+// checkUpstream is an error when at is not the URL of a server that clients can be passed on to.
+func checkUpstream(at *url.URL) error {
+	switch {
+	case at.Scheme != "nats" && at.Scheme != "tls" || at.Hostname() == "":
+		return fmt.Errorf("%q is not one of nats://host:port and tls://host:port", at.Redacted())
+	case at.User != nil:
+		return fmt.Errorf("%q has credentials, which would not be used: clients log in with their own", at.Redacted())
+	case strings.Trim(at.Path, "/") != "" || at.RawQuery != "":
+		return fmt.Errorf("%q: only scheme, host and port mean something here", at.Redacted())
+	}
+	return nil
+}
+
+func checkMonitor(at *url.URL) error {
+	if at.Scheme != "http" && at.Scheme != "https" || at.Hostname() == "" {
+		return fmt.Errorf("%q is not the URL of a monitoring port, such as http://nats:8222", at.Redacted())
+	}
+	return nil
+}
+
+// duration takes a time such as 1500ms, or whole seconds.
+func (f field) duration(to *time.Duration, low, high time.Duration) {
+	var d time.Duration
+	var err error
+	switch v := f.val.(type) {
+	case string:
+		d, err = time.ParseDuration(v)
+	case int64:
+		d = time.Duration(v) * time.Second
+	default:
+		err = fmt.Errorf("no duration")
+	}
+	switch {
+	case err != nil:
+		f.errorf(`expected a duration such as "1500ms", got %v`, f.val)
+	case d < low || d > high:
+		f.errorf("%v is not between %v and %v", d, low, high)
+	default:
+		*to = d
+	}
+}
+
+// upstreamVariable is the environment's name for bus.upstream.
+const upstreamVariable = "EHDB_UPSTREAM"
+
+// chooseUpstream lets the flag, else the environment, have the last word over the file.
+func (b *Bus) chooseUpstream(flagged string, lookupEnv func(string) (string, bool)) error {
+	list, source := flagged, "the flag --upstream"
+	if list == "" {
+		list, _ = lookupEnv(upstreamVariable)
+		source = upstreamVariable + " in the environment"
+	}
+	if strings.TrimSpace(list) == "" {
+		return nil
+	}
+	b.Upstream = nil
+	for text := range strings.SplitSeq(list, ",") {
+		at, err := parseURL(strings.TrimSpace(text), checkUpstream)
+		if err != nil {
+			return fmt.Errorf("%s: %w", source, err)
+		}
+		b.Upstream = append(b.Upstream, at)
+	}
+	return nil
+}
+
+// settle settles mode and upstream by flags and environment, and refuses what does not go together.
+func (b *Bus) settle(f *flags, lookupEnv func(string) (string, bool)) error {
+	if err := b.chooseUpstream(f.upstream, lookupEnv); err != nil {
+		return err
+	}
+	mode, err := chooseMode(f.bus, lookupEnv, b.Mode, len(b.Upstream) > 0)
+	if err != nil {
+		return err
+	}
+	if b.Mode = mode; mode == ModeNATS && len(b.Upstream) == 0 {
+		return fmt.Errorf("bus mode %q needs the NATS servers: bus { upstream: [\"nats://host:4222\"] }, --upstream or %s",
+			mode, upstreamVariable)
+	}
+	return nil
+}
+
+// passOn settles what the rest of the file means when the servers upstream serve the clients: what those decide is left
+// aside here, so that one file does for every mode.
+func (c *Config) passOn() {
+	o := c.Server
+	var aside []string
+	for name, used := range map[string]bool{
+		"jetstream":          o.JetStream,
+		"authorization":      o.Username != "" || o.Authorization != "" || len(o.Users)+len(o.Nkeys) > 0,
+		"accounts":           len(o.Accounts) > 0,
+		"operator":           len(o.TrustedOperators)+len(o.TrustedKeys) > 0,
+		"tls.verify_and_map": o.TLSMap,
+	} {
+		if used {
+			aside = append(aside, name)
+		}
+	}
+	if len(aside) > 0 {
+		c.Warnings = append(c.Warnings, "Bus mode nats: the servers upstream decide about logins and keep the streams. "+
+			"Of this file these are not used: "+listed(aside))
+	}
+	o.JetStream, o.TLSMap = false, false
+	o.TrustedOperators, o.TrustedKeys, o.AccountResolver = nil, nil, nil
+	c.EHDB.AllowStandalone = true // no streams of its own
+}
