@@ -30,6 +30,7 @@ cannot bring back.`,
 			}
 			p := newProgress(cmd.ErrOrStderr(), "repairing")
 			o.Dir, o.Out, o.Secrets, o.Progress = filepath.ToSlash(args[0]), filepath.ToSlash(o.Out), secrets, p.show
+			o.Catalog = missingStreams
 			report, err := repair.Run(cmd.Context(), o)
 			p.done()
 			if err != nil {

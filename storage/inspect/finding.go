@@ -76,7 +76,10 @@ func (a *Affected) String() string {
 	if a.First != 0 || a.Last != 0 {
 		parts = append(parts, fmt.Sprintf("sequences %d to %d", a.First, a.Last))
 	}
-	if a.Records != 0 {
+	switch {
+	case a.Records == 1:
+		parts = append(parts, "1 record")
+	case a.Records > 1:
 		parts = append(parts, fmt.Sprintf("%d records", a.Records))
 	}
 	if a.Bytes != 0 {

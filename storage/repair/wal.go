@@ -336,22 +336,17 @@ func oneSection(shard, count, first uint64, records []byte) []byte {
 	return append(b, records...)
 }
 
-// recovery returns a block that makes those logs known of which the record that says they exist is lost; nil if there
-// are none. A state log begins anew with it, so what is left of it follows.
+// recovery returns a block that makes those logs known of which the record that says they exist is lost, and adds to the
+// catalog what it lacks; nil if there is nothing to say. A state log begins anew with the record that makes it known, so
+// what is left of it follows.
 func (p *walPlan) recovery(ctx context.Context) ([]byte, error) {
-	var recs []byte
-	count := uint64(0)
-	add := func(fields []byte) {
-		recs = append(binary.AppendUvarint(recs, count), fields...)
-		count++
-	}
+	var s recordList
 	for _, l := range p.d.Logs {
 		if l.Known() {
 			continue
 		}
-		name := fmt.Sprintf("recovered-%d", l.ID)
-		add(logRecord(l, name))
-		p.r.did(inspect.WALDir, "log %d is known again, as %q", l.ID, name)
+		s.add(logRecord(l, nameOf(l)))
+		p.r.did(inspect.WALDir, "log %d is known again, as %q", l.ID, nameOf(l))
 		if !l.State {
 			continue
 		}
@@ -360,19 +355,89 @@ func (p *walPlan) recovery(ctx context.Context) ([]byte, error) {
 			if r.Checkpoint {
 				kind = inspect.KindCheckpoint
 			}
-			b := binary.AppendUvarint([]byte{byte(kind)}, l.ID)
-			b = binary.AppendUvarint(b, uint64(len(r.Data)))
-			add(append(b, r.Data...))
+			s.add(stateRecord(kind, l.ID, r.Data))
 			return true
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	if count == 0 {
-		return nil, nil
+	if err := p.catalog(ctx, &s); err != nil || s.count == 0 {
+		return nil, err
 	}
-	return oneSection(0, count, at(p.d.Heads(), 0), recs), nil
+	return oneSection(0, s.count, at(p.d.Heads(), 0), s.b), nil
+}
+
+// nameOf is the name of a log, or one for a log of which it is lost.
+func nameOf(l *inspect.Log) string {
+	if l.Known() {
+		return l.Name
+	}
+	return fmt.Sprintf("recovered-%d", l.ID)
+}
+
+const catalogID = 1
+
+// catalog adds what the catalog lacks.
+func (p *walPlan) catalog(ctx context.Context, s *recordList) error {
+	if p.r.o.Catalog == nil || len(p.d.Holes) == 0 && s.count == 0 {
+		return nil
+	}
+	var entries [][]byte
+	var logs []LogInfo
+	for _, l := range p.d.Logs {
+		if l.ID != catalogID && l.State {
+			continue
+		}
+		some := false
+		err := p.d.Each(ctx, l, 0, ^uint64(0), func(r *inspect.Record) bool {
+			if l.ID == catalogID {
+				entries = append(entries, append([]byte(nil), r.Data...))
+				return true
+			}
+			some = true
+			return false
+		})
+		if err != nil {
+			return err
+		}
+		if some {
+			logs = append(logs, LogInfo{ID: l.ID, Name: nameOf(l), Shards: shardsOf(l), LastTime: l.LastTime})
+		}
+	}
+	for _, e := range p.r.o.Catalog(entries, logs) {
+		s.add(stateRecord(inspect.KindChange, catalogID, e.Entry))
+		p.r.did(inspect.WALDir, "%s", e.What)
+	}
+	return nil
+}
+
+// recordList is records of a section that is the only one of its block.
+type recordList struct {
+	b     []byte
+	count uint64
+}
+
+// add appends a record, given from its kind on.
+func (l *recordList) add(fields []byte) {
+	l.b = append(binary.AppendUvarint(l.b, l.count), fields...)
+	l.count++
+}
+
+func stateRecord(kind inspect.Kind, log uint64, data []byte) []byte {
+	b := binary.AppendUvarint([]byte{byte(kind)}, log)
+	b = binary.AppendUvarint(b, uint64(len(data)))
+	return append(b, data...)
+}
+
+func shardsOf(l *inspect.Log) []uint64 {
+	switch {
+	case l.Known():
+		return l.Shards
+	case len(l.SeenIn()) == 0:
+		return []uint64{0}
+	}
+	return l.SeenIn()
 }
 
 // logRecord is the record that says that l exists, from its kind on.
@@ -384,10 +449,7 @@ func logRecord(l *inspect.Log, name string) []byte {
 	}
 	b = binary.AppendUvarint(append(b, flags), l.LastSeq)
 	b = binary.LittleEndian.AppendUint64(b, uint64(l.LastTime))
-	shards := l.SeenIn()
-	if len(shards) == 0 {
-		shards = []uint64{0}
-	}
+	shards := shardsOf(l)
 	b = binary.AppendUvarint(b, uint64(len(shards)))
 	for _, s := range shards {
 		b = binary.AppendUvarint(b, s)
