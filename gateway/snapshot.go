@@ -113,10 +113,10 @@ func (s *Server) Stats() Stats {
 			Lost: s.upstreamLost.Load(), Stale: s.upstreamStale.Load(),
 		},
 	}
-	s.mu.Lock()
 	if up := s.upstreamInfo.Load(); up != nil {
 		out.Version, out.JetStream, out.AuthRequired = up.Version, up.JetStream, up.AuthRequired
 	}
+	s.mu.Lock()
 	out.Port, out.LameDuck = s.port, s.state == stateLameDuck
 	out.Connections, out.ClosedTotal = len(s.clients), s.closed.total
 	s.mu.Unlock()

@@ -99,23 +99,23 @@ func (a *app) start(ctx context.Context) error {
 	if tenants != nil {
 		a.tenants, gwo.Accounts = tenants, tenants.accounts
 	}
-	gw, err := gateway.New(gwo)
-	if err != nil {
 	if a.nats, err = newUpstreams(a); err != nil {
 		return err
 	}
 	if a.nats != nil {
 		gwo.Upstream = a.nats
 	}
+	gw, err := gateway.New(gwo)
+	if err != nil {
 		return err
 	}
 	a.gw, a.core = gw, core{gw: gw, router: a.router, streams: a.jetStreamAccounts}
 	a.banner()
-	if o.JetStream {
-		a.streams = newStreams(a)
-	}
 	if a.nats != nil {
 		a.nats.serve(gw)
+	}
+	if o.JetStream {
+		a.streams = newStreams(a)
 	}
 	// The monitor comes first: probes and scrapes get an answer while streams are being recovered.
 	if err := a.startMonitor(); err != nil {
@@ -171,7 +171,7 @@ func (a *app) banner() {
 	a.log.Info("Starting ehdb-gateway")
 	a.log.Info("  Version:  {version}", slog.String("version", version()))
 	a.log.Info("  NATS:     {nats}", slog.String("nats", server.VERSION))
-	a.log.Info("  Bus:      {mode}", slog.String("mode", string(a.cfg.Mode)))
+	a.log.Info("  Bus:      {mode}", slog.String("mode", string(a.cfg.Bus.Mode)))
 	a.log.Info("  Name:     {name}", slog.String("name", s.ServerName))
 	a.log.Info("  ID:       {id}", slog.String("id", s.ServerID))
 	a.log.Info("  CPUs:     {gomaxprocs} of {cores}",
@@ -183,11 +183,11 @@ func (a *app) banner() {
 		a.log.Info("Using configuration file: {file} ({digest})",
 			slog.String("file", o.ConfigFile), slog.String("digest", o.ConfigDigest()))
 	}
-	for _, w := range a.cfg.Warnings {
-		a.log.Warn("{warning}", slog.String("warning", w))
-	}
 	if a.nats != nil {
 		a.nats.banner(a.log.Logger)
+	}
+	for _, w := range a.cfg.Warnings {
+		a.log.Warn("{warning}", slog.String("warning", w))
 	}
 	if plaintext(o) {
 		a.log.Warn("Plaintext passwords detected, use bcrypt")
@@ -216,12 +216,12 @@ func (a *app) startMonitor() error {
 	if a.streams != nil {
 		mo.JetStream = a.streams
 	}
-	a.monitor = monitor.New(mo)
-	return a.monitor.Start()
-}
 	if a.nats != nil {
 		mo.JetStream, mo.Upstream = a.nats, a.nats
 	}
+	a.monitor = monitor.New(mo)
+	return a.monitor.Start()
+}
 
 // monitorAddr is the monitor's address, as a list.
 func (a *app) monitorAddr() []net.Addr {
@@ -234,18 +234,18 @@ func (a *app) monitorAddr() []net.Addr {
 // openMetrics opens /metrics once there is something to show.
 func (a *app) openMetrics() {
 	s := metrics.Sources{
-		Gateway: a.core.gatewayMetrics, Subjects: a.cfg.EHDB.Subjects, Version: version(), Mode: string(a.cfg.Mode),
+		Gateway: a.core.gatewayMetrics, Subjects: a.cfg.EHDB.Subjects, Version: version(), Mode: string(a.cfg.Bus.Mode),
 		Shards: 1,
 	}
 	if a.streams != nil {
 		a.streams.addTo(&s)
 	}
-	a.metrics.Ready(s)
-}
-
 	if a.nats != nil {
 		s.Upstream = a.nats.measured
 	}
+	a.metrics.Ready(s)
+}
+
 // startProfiler serves pprof on prof_port.
 func (a *app) startProfiler() error {
 	o := a.cfg.Server

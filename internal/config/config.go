@@ -145,12 +145,12 @@ type flags struct {
 	file          string
 	signal        string
 	bus           string
+	upstream      string
 	allowTmpStore bool
 }
 
 // errNoFile is nats-server's answer to -t without -c.
 var errNoFile = fmt.Errorf("must specify [-c, --config] option to check configuration file syntax")
-	upstream      string
 
 func parseFlags(args []string) (*flags, error) {
 	f := &flags{set: flag.NewFlagSet("ehdb-gateway", flag.ContinueOnError), args: args}
