@@ -14,6 +14,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/gateway/wire"
+	"github.com/noetl/ehdb-gateway/gateway/ws"
 	"github.com/noetl/ehdb-gateway/internal/bus"
 )
 
@@ -27,6 +28,7 @@ type client struct {
 	port   uint16
 	start  time.Time
 
+	web           bool // came by WebSocket
 	writeDeadline time.Duration
 	noStall       bool
 	traced        bool          // the log takes the raw protocol
@@ -64,14 +66,15 @@ type client struct {
 	tasks     []func() // for the reader
 	fronting  bool     // what precedes the protocol is going on, see negotiate
 	tls       *tls.ConnectionState
-	passage   *passage // nil: this server serves the client itself; settled before the reader runs
+	request   *ws.Request // that a WebSocket client began with; settled before the reader and the writer run
+	passage   *passage    // nil: this server serves the client itself; settled before the reader runs
 }
 
-func newClient(s *Server, conn net.Conn) *client {
+func newClient(s *Server, conn net.Conn, web bool) *client {
 	set := s.settings.Load()
 	c := &client{
 		server: s, conn: conn, stream: conn, cid: s.lastCID.Add(1), start: time.Now(), gone: make(chan struct{}),
-		writeDeadline: set.WriteDeadline, noStall: set.NoFastProducerStall,
+		web: web, writeDeadline: set.WriteDeadline, noStall: set.NoFastProducerStall,
 		traced: s.tracing(),
 	}
 	if host, port, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
@@ -107,9 +110,17 @@ func quoted[T string | []byte](key string, value T) slog.Attr {
 
 // String names the connection as nats-server's log does.
 func (c *client) String() string {
-	name := fmt.Sprintf("%s - cid:%d", net.JoinHostPort(c.host, strconv.Itoa(int(c.port))), c.cid)
+	name := net.JoinHostPort(c.host, strconv.Itoa(int(c.port)))
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.request != nil && c.request.Forwarded != "" {
+		name = c.request.Forwarded + "/" + name
+	}
+	if c.web {
+		name += fmt.Sprintf(" - wid:%d", c.cid)
+	} else {
+		name += fmt.Sprintf(" - cid:%d", c.cid)
+	}
 	var lang []string
 	for _, part := range []string{c.told.Version, c.told.Lang, c.told.Name} {
 		if part != "" {
@@ -138,10 +149,16 @@ func (c *client) greet() bool {
 	if refused == "" {
 		refused = c.openPassage()
 	}
+	if c.web && !c.upgrade(set) {
+		c.dropPassage()
+		c.writeLoop()
+		return false
+	}
 	info := c.firstInfo(set)
-	c.established.Store(!set.auth.Required())
+	c.established.Store(!set.authOf(c).Required())
+	frontless := c.web || set.frontless()
 	switch {
-	case set.frontless():
+	case frontless:
 		c.enqueue(string(c.infoLine(info)))
 	case set.TLSHandshakeFirst: // INFO comes after the handshake
 	case !c.sendNow(c.infoLine(info)):
@@ -161,7 +178,7 @@ func (c *client) greet() bool {
 		return false
 	}
 	c.debug("Client connection created")
-	ok := set.frontless() || c.negotiate(set, info)
+	ok := frontless || c.negotiate(set, info)
 	if ok && refused != "" { // not before TLS: the client would not understand it
 		c.expel(errUnreachable, refused)
 		ok = false
@@ -178,8 +195,8 @@ func (c *client) greet() bool {
 // firstInfo is what the first INFO says.
 func (c *client) firstInfo(set *settings) wire.Info {
 	info := c.server.currentInfo()
-	info.AuthRequired = set.auth.Announced()
-	if set.auth.NonceRequired() {
+	info.AuthRequired = set.announced(c)
+	if set.authOf(c).NonceRequired() {
 		c.nonce = newNonce()
 		info.Nonce = string(c.nonce)
 	}
@@ -203,8 +220,8 @@ func (c *client) startTimers(set *settings) bool {
 		c.pingTimer = time.AfterFunc(set.PingInterval, c.checkUpstream)
 		return true
 	}
-	if set.auth.Required() {
-		c.authTimer = time.AfterFunc(seconds(set.AuthTimeout), c.authTimedOut)
+	if set.authOf(c).Required() {
+		c.authTimer = time.AfterFunc(seconds(set.authTimeout(c)), c.authTimedOut)
 	}
 	c.pingTimer = time.AfterFunc(set.PingInterval, c.pingDue)
 	return true

@@ -56,7 +56,7 @@ func (c *client) negotiate(set *settings, info wire.Info) bool {
 	if !first && set.tlsAvailable() {
 		secure = c.sniff(seconds(set.TLSTimeout)) && c.head()[0] == tlsRecord
 	}
-	if secure && !c.secure(set) {
+	if secure && !c.secure(tlsFront{set.TLSConfig, seconds(set.TLSTimeout), set.TLSPinnedCerts}, set.throttle) {
 		return false
 	}
 	if first && !c.sendNow(c.infoLine(info)) {

@@ -19,7 +19,7 @@ func (c *client) mayBegin() bool {
 	if !ok || first == 'C' || first == 'c' {
 		return true
 	}
-	login := c.server.settings.Load().auth.Anonymous(auth.TypeStandard)
+	login := c.server.settings.Load().authOf(c).Anonymous(c.connectionType())
 	if login == nil {
 		c.authFailed(auth.ErrCredentials)
 		return false
@@ -42,6 +42,7 @@ func (c *client) connect(arg []byte) bool {
 		c.close(ReasonProtocolViolation)
 		return false
 	}
+	c.useCookies()
 	again := c.connected
 	c.connected, c.awaiting = true, false
 	if again {
@@ -83,7 +84,7 @@ func firstPing(set *settings) time.Duration {
 // authenticate decides who the client is.
 func (c *client) authenticate() bool {
 	o := &c.options
-	login, err := c.server.settings.Load().auth.Authenticate(c.credentials())
+	login, err := c.server.settings.Load().authOf(c).Authenticate(c.credentials())
 	if err == nil && (o.Account != "" || o.NewAccount) {
 		err = errors.New("clients cannot choose an account")
 	}
@@ -103,7 +104,7 @@ func (c *client) credentials() *auth.Credentials {
 	c.mu.Unlock()
 	return &auth.Credentials{
 		User: o.User, Password: o.Pass, Token: o.Token, Nkey: o.Nkey, Sig: o.Sig, JWT: o.JWT, ProxySig: o.ProxySig,
-		Nonce: c.nonce, Type: auth.TypeStandard, Host: c.host, TLS: state,
+		Nonce: c.nonce, Type: c.connectionType(), Host: c.host, TLS: state,
 	}
 }
 

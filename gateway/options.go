@@ -34,10 +34,15 @@ type Options struct {
 	Version string
 	// GitCommit is shown in INFO; may be empty.
 	GitCommit string
+
+	webAuth auth.Authenticator // Auth of WebSocket clients
 }
 
 // defaultStallLimit bounds how long a connection's reads pause for a queue that is full. Sinks end most pauses sooner.
 const defaultStallLimit = 10 * time.Second
+
+// defaultHandshakeTimeout bounds the TLS handshake and the HTTP request of a WebSocket client.
+const defaultHandshakeTimeout = 2 * time.Second
 
 // settle fills in the defaults of nats-server and refuses what cannot be.
 func (o *Options) settle() error {
@@ -60,7 +65,14 @@ func (o *Options) settle() error {
 		return fmt.Errorf("lame duck grace period (%v) should be strictly lower than lame duck duration (%v)",
 			s.LameDuckGracePeriod, s.LameDuckDuration)
 	}
-	return o.settleAuth()
+	if err := checkWebsocket(s); err != nil {
+		return err
+	}
+	err := o.settleAuth()
+	if err == nil {
+		o.webAuth, err = newWebsocketAuth(s, o.Auth)
+	}
+	return err
 }
 
 // settleAuth fills in who decides about logins.
@@ -104,6 +116,8 @@ func settleServer(s *server.Options) {
 	orDefault(&s.MaxClosedClients, server.DEFAULT_MAX_CLOSED_CLIENTS)
 	orDefault(&s.LameDuckDuration, server.DEFAULT_LAME_DUCK_DURATION)
 	orDefault(&s.LameDuckGracePeriod, server.DEFAULT_LAME_DUCK_GRACE_PERIOD)
+	orDefault(&s.Websocket.Host, server.DEFAULT_HOST)
+	orDefault(&s.Websocket.HandshakeTimeout, defaultHandshakeTimeout)
 }
 
 func orDefault[T comparable](p *T, value T) {

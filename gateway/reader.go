@@ -34,7 +34,7 @@ type reader struct {
 
 func (c *client) initReader(set *settings) {
 	c.options = wire.DefaultConnect()
-	c.awaiting = set.auth.Required()
+	c.awaiting = set.authOf(c).Required()
 	c.parser = wire.NewParser(wire.Limits{
 		MaxControlLine: int(set.MaxControlLine),
 		MaxPayload:     int(set.MaxPayload),

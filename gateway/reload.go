@@ -119,7 +119,7 @@ func (c *client) reload(set *settings) {
 	c.mu.Lock()
 	was := c.login
 	c.mu.Unlock()
-	login, err := set.auth.Renew(c.credentials(), was)
+	login, err := set.authOf(c).Renew(c.credentials(), was)
 	if err == nil && login.Account != was.Account {
 		err = errMoved
 	}
@@ -172,13 +172,13 @@ func (s *Server) accountChanged(a *auth.Account) {
 
 // reloadStranger is reload for a client that has not sent a CONNECT.
 func (c *client) reloadStranger(set *settings) {
-	if !set.auth.Required() {
+	if !set.authOf(c).Required() {
 		c.awaiting = false
 		c.established.Store(true)
 		c.stopAuthTimer()
 		return
 	}
-	if !c.awaiting && set.auth.Anonymous(auth.TypeStandard) == nil {
+	if !c.awaiting && set.authOf(c).Anonymous(c.connectionType()) == nil {
 		c.authFailed(auth.ErrCredentials)
 	}
 }

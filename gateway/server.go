@@ -45,24 +45,27 @@ type Server struct {
 	info     wire.Info // of no connection in particular
 	listener net.Listener
 	port     int
-	clients  map[uint64]*client
-	accounts map[string]*accountCounters // never shrinks: as many as are configured
-	closed   closedRing
+	// webListener is that of WebSocket clients; nil without them.
+	webListener net.Listener
+	clients     map[uint64]*client
+	accounts    map[string]*accountCounters // never shrinks: as many as are configured
+	closed      closedRing
 }
 
 // settings are what may change while the server runs.
 type settings struct {
 	*server.Options
 	auth     auth.Authenticator
-	maxConns map[string]int // of the accounts that have a limit
-	accounts *auth.Accounts // of operator mode; nil: not in it
-	throttle *throttle      // of TLS handshakes; nil: no limit
+	webAuth  auth.Authenticator // of WebSocket clients
+	maxConns map[string]int     // of the accounts that have a limit
+	accounts *auth.Accounts     // of operator mode; nil: not in it
+	throttle *throttle          // of TLS handshakes; nil: no limit
 }
 
 // newSettings returns the settings of settled options.
 func newSettings(o *Options) *settings {
 	set := &settings{
-		Options: o.Server, auth: o.Auth, accounts: o.Accounts, maxConns: map[string]int{}, throttle: newThrottle(o.Server.TLSRateLimit),
+		Options: o.Server, auth: o.Auth, webAuth: o.webAuth, accounts: o.Accounts, maxConns: map[string]int{}, throttle: newThrottle(o.Server.TLSRateLimit),
 	}
 	for _, a := range o.Server.Accounts {
 		if n := a.MaxActiveConnections(); n >= 0 {
@@ -152,31 +155,40 @@ func (s *Server) Start() error {
 		return ErrStarted
 	}
 	o := s.options.Server
-	port := o.Port
-	if port == server.RANDOM_PORT {
-		port = 0
-	}
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), //nolint:forbidigo // listening does not block
-		"tcp", net.JoinHostPort(o.Host, strconv.Itoa(port)))
+	l, err := listenTCP(o.Host, o.Port, "choose another port with -p")
 	if err != nil {
-		if errors.Is(err, syscall.EADDRINUSE) {
-			err = fmt.Errorf("%w: another process listens there; stop it, or choose another port with -p", err)
-		}
 		return fmt.Errorf("listen for clients: %w", err)
 	}
 	s.listener = l
 	if a, ok := l.Addr().(*net.TCPAddr); ok {
 		s.port = a.Port
 	}
-	if err := s.initInfo(); err != nil {
-		_ = l.Close()
+	err = s.initInfo()
+	if err == nil {
+		err = s.listenWebsocket()
+	}
+	if err != nil {
+		s.stopListening()
 		return err
 	}
 	s.state = stateRunning
 	s.log.Info("Listening for client connections on {addr}",
 		slog.String("addr", net.JoinHostPort(o.Host, strconv.Itoa(s.port))))
-	s.running.Go(func() { s.acceptLoop(l) })
+	s.running.Go(func() { s.acceptLoop(l, false) })
 	return nil
+}
+
+// listenTCP listens on a TCP port, any if it is -1. When the port is taken the error says what to do, other among it.
+func listenTCP(host string, port int, other string) (net.Listener, error) {
+	if port == server.RANDOM_PORT {
+		port = 0
+	}
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), //nolint:forbidigo // listening does not block
+		"tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("%w: another process listens there; stop it, or %s", err, other)
+	}
+	return l, err
 }
 
 // Addr returns the address that clients connect to, nil before Start and after Shutdown.
@@ -206,14 +218,14 @@ const (
 	acceptMaxPause = time.Second
 )
 
-// acceptLoop runs until l is closed.
-func (s *Server) acceptLoop(l net.Listener) {
+// acceptLoop runs until l is closed. web says that its clients come by WebSocket.
+func (s *Server) acceptLoop(l net.Listener, web bool) {
 	pause := acceptMinPause
 	for {
 		conn, err := l.Accept()
 		if err == nil {
 			pause = acceptMinPause
-			s.accept(conn)
+			s.accept(conn, web)
 			continue
 		}
 		if errors.Is(err, net.ErrClosed) {
@@ -232,9 +244,9 @@ func (s *Server) acceptLoop(l net.Listener) {
 }
 
 // accept starts the goroutines of a new connection, or refuses it.
-func (s *Server) accept(conn net.Conn) {
+func (s *Server) accept(conn net.Conn, web bool) {
 	s.connections.Add(1)
-	c := newClient(s, conn)
+	c := newClient(s, conn, web)
 	s.running.Go(func() {
 		switch {
 		case !c.greet():

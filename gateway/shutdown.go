@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/noetl/ehdb-gateway/gateway/wire"
@@ -30,11 +31,13 @@ func (s *Server) Shutdown() {
 // Done is closed when a shutdown is over.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// stopListening closes the listener. s.mu is held.
+// stopListening closes the listeners. s.mu is held.
 func (s *Server) stopListening() {
-	if s.listener != nil {
-		_ = s.listener.Close()
-		s.listener = nil
+	for _, l := range []*net.Listener{&s.listener, &s.webListener} {
+		if *l != nil {
+			_ = (*l).Close()
+			*l = nil
+		}
 	}
 }
 

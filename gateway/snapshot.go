@@ -34,6 +34,7 @@ type ConnInfo struct {
 	Account      string
 	Nkey         string
 	TLS          *tls.ConnectionState // nil: none
+	Websocket    bool
 
 	Stop   time.Time   // zero: connected
 	Reason CloseReason // empty: connected
@@ -248,7 +249,7 @@ func (s *Server) Kick(cid uint64) bool {
 // snapshot returns what is known about c.
 func (c *client) snapshot() ConnInfo {
 	out := ConnInfo{
-		CID: c.cid, IP: c.host, Port: int(c.port), Start: c.start,
+		CID: c.cid, IP: c.host, Port: int(c.port), Start: c.start, Websocket: c.web,
 		LastActivity: time.Unix(0, c.lastActivity.Load()),
 		InMsgs:       c.inMsgs.Load(), InBytes: c.inBytes.Load(), Stalls: c.stalls.Load(),
 	}

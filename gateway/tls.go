@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/time/rate"
 )
 
@@ -36,22 +37,29 @@ func newThrottle(perSecond int64) *throttle {
 	}
 }
 
+// tlsFront is how a kind of clients does TLS.
+type tlsFront struct {
+	config  *tls.Config
+	timeout time.Duration // of the handshake
+	pins    server.PinnedCertSet
+}
+
 // secure makes the connection a TLS one. False means that it is over.
-func (c *client) secure(set *settings) bool {
-	if t := set.throttle; t != nil && !t.allowed.Allow() {
+func (c *client) secure(front tlsFront, t *throttle) bool {
+	if t != nil && !t.allowed.Allow() {
 		t.logged.Do(func() { c.server.log.Warn("Rejecting connections due to TLS rate limiting") })
 		c.server.connectionsRefused.Add(1)
 		c.expel(errThrottled, ReasonMaxConnections)
 		return false
 	}
 	c.debug("Starting TLS client connection handshake")
-	if !c.limit(seconds(set.TLSTimeout)) {
+	if !c.limit(front.timeout) {
 		return false
 	}
-	conn := tls.Server(c.stream, set.TLSConfig)
+	conn := tls.Server(c.stream, front.config)
 	err := conn.Handshake()
 	state := conn.ConnectionState()
-	if err == nil && !pinned(set.TLSPinnedCerts, &state) {
+	if err == nil && !pinned(front.pins, &state) {
 		err = errNotPinned
 	}
 	if err != nil {

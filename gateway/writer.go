@@ -29,6 +29,7 @@ func (c *client) writeLoop() {
 		chain, reason := c.out.take(spare)
 		if reason != "" {
 			if !reason.losesOutput() && c.send(chain) == nil {
+				c.farewell(reason)
 				c.linger(reason)
 			}
 			c.out.recycle(chain)

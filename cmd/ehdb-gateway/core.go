@@ -100,6 +100,9 @@ func connection(ci *gateway.ConnInfo) monitor.Connection {
 		NumSubs: uint32(ci.NumSubs), //nolint:gosec // in RAM, so there are fewer
 		Name:    ci.Name, Lang: ci.Lang, Version: ci.Version, Reason: string(ci.Reason),
 	}}
+	if ci.Websocket {
+		out.Type = "websocket"
+	}
 	if ci.TLS != nil {
 		out.TLSVersion = strings.TrimPrefix(tls.VersionName(ci.TLS.Version), "TLS ")
 		out.TLSCipher = tls.CipherSuiteName(ci.TLS.CipherSuite)
