@@ -52,7 +52,7 @@ func portsFile(dir string) string {
 
 // writePorts writes the addresses listened on. It is written beside its place and moved there, so that who waits for
 // the file never reads half of it.
-func writePorts(path string, o *server.Options, client, monitor []net.Addr) error {
+func writePorts(path string, o *server.Options, client, web, monitor []net.Addr) error {
 	if path == "" {
 		return nil
 	}
@@ -63,7 +63,11 @@ func writePorts(path string, o *server.Options, client, monitor []net.Addr) erro
 	if o.HTTPSPort != 0 {
 		http = "https"
 	}
-	ports := server.Ports{Nats: urls(nats, client), Monitoring: urls(http, monitor)}
+	ws := "ws"
+	if o.Websocket.TLSConfig != nil {
+		ws = "wss"
+	}
+	ports := server.Ports{Nats: urls(nats, client), WebSocket: urls(ws, web), Monitoring: urls(http, monitor)}
 	b, err := json.Marshal(ports)
 	if err != nil {
 		return fmt.Errorf("ports file: %w", err)
@@ -72,6 +76,14 @@ func writePorts(path string, o *server.Options, client, monitor []net.Addr) erro
 		return fmt.Errorf("ports file: %w", err)
 	}
 	return os.Rename(path+".tmp", path)
+}
+
+// known is addr if there is one.
+func known(addr net.Addr) []net.Addr {
+	if addr == nil {
+		return nil
+	}
+	return []net.Addr{addr}
 }
 
 // urls lists addrs as URLs; an unspecified address becomes one for each of the machine's.

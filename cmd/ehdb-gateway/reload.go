@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"reflect"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/noetl/ehdb-gateway/internal/config"
 )
 
@@ -63,6 +65,7 @@ func settled(now, next *config.Config) error {
 		{"prof_port", o.ProfPort, n.ProfPort},
 		{"server_name", o.ServerName, n.ServerName},
 		{"client_advertise", o.ClientAdvertise, n.ClientAdvertise},
+		{"websocket", beyondTLS(o.Websocket), beyondTLS(n.Websocket)},
 		{"pid_file", o.PidFile, n.PidFile},
 		{"ports_file_dir", o.PortsFileDir, n.PortsFileDir},
 		{"log_file", o.LogFile, n.LogFile},
@@ -91,4 +94,10 @@ func settled(now, next *config.Config) error {
 		return fmt.Errorf("config reload not supported for %s: old=%v, new=%v", s.key, s.old, s.new)
 	}
 	return nil
+}
+
+// beyondTLS is what a reload cannot change of the websocket block.
+func beyondTLS(w server.WebsocketOpts) server.WebsocketOpts {
+	w.TLSConfig, w.TLSPinnedCerts, w.TLSMap = nil, nil, false
+	return w
 }

@@ -137,7 +137,7 @@ func (a *app) start(ctx context.Context) error {
 		return err
 	}
 	a.ports = portsFile(o.PortsFileDir)
-	if err := writePorts(a.ports, o, []net.Addr{a.gw.Addr()}, a.monitorAddr()); err != nil {
+	if err := writePorts(a.ports, o, known(a.gw.Addr()), known(a.gw.WebsocketAddr()), a.monitorAddr()); err != nil {
 		return err
 	}
 	// Not before the data directory is locked: a second process must not put its id in the place of the first one's.

@@ -35,7 +35,7 @@ var notServed = []string{
 	"accounts.*.limits.max_subscriptions", "accounts.*.limits.max_subs", "accounts.*.limits.max_payload",
 	"accounts.*.limits.max_pay", "accounts.*.limits.max_leafnodes", "accounts.*.limits.max_leafs",
 	"accounts.*.msg_trace", "accounts.*.trace_dest", "accounts.*.nkey",
-	"cluster", "gateway", "leaf", "leafnodes", "websocket", "ws", "mqtt", "ocsp", "ocsp_cache",
+	"cluster", "gateway", "leaf", "leafnodes", "mqtt", "ocsp", "ocsp_cache",
 	"default_js_domain", "feature_flags", "trace", "trace_verbose", "trace_headers", "max_traced_msg_len",
 	"disable_sublist_cache", "no_sublist_cache",
 	"jetstream.extension_hint", "jetstream.unique_tag", "jetstream.cipher", "jetstream.prev_key",
