@@ -105,6 +105,7 @@ func (c *client) credentials() *auth.Credentials {
 	return &auth.Credentials{
 		User: o.User, Password: o.Pass, Token: o.Token, Nkey: o.Nkey, Sig: o.Sig, JWT: o.JWT, ProxySig: o.ProxySig,
 		Nonce: c.nonce, Type: c.connectionType(), Host: c.host, TLS: state,
+		ID: c.cid, Name: o.Name, Lang: o.Lang, Version: o.Version, Protocol: o.Protocol,
 	}
 }
 

@@ -36,6 +36,7 @@ type Options struct {
 	GitCommit string
 
 	webAuth auth.Authenticator // Auth of WebSocket clients
+	host    *auth.Host         // who asks authorization services
 }
 
 // defaultStallLimit bounds how long a connection's reads pause for a queue that is full. Sinks end most pauses sooner.
@@ -89,16 +90,16 @@ func (o *Options) settleAuth() (err error) {
 			return err
 		}
 	}
-	if o.Accounts != nil {
-		o.Auth = auth.NewOperator(o.Accounts)
-		return nil
+	host := o.calloutHost()
+	switch {
+	case o.Accounts != nil:
+		o.Auth = auth.NewOperator(o.Accounts, host)
+	case o.Server.AuthCallout != nil:
+		o.Auth, err = auth.NewConfiguredCallout(o.Server, host)
+	default:
+		o.Auth, err = auth.NewConfigured(o.Server)
 	}
-	a, err := auth.NewConfigured(o.Server)
-	if err != nil {
-		return err
-	}
-	o.Auth = a
-	return nil
+	return err
 }
 
 func settleServer(s *server.Options) {

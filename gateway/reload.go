@@ -23,6 +23,7 @@ var errMoved = errors.New("the user is in another account now")
 func (s *Server) SetOptions(o *server.Options) error {
 	next := Options{
 		Server: o, Bus: s.options.Bus, Upstream: s.options.Upstream, Logger: s.log, Accounts: s.options.Accounts,
+		host: s.options.host,
 	}
 	if s.customAuth {
 		next.Auth = s.options.Auth

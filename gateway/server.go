@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
 
@@ -107,33 +108,20 @@ var (
 // New returns a server that does not listen yet. It fails on options that make no sense or that it cannot honour.
 func New(o Options) (*Server, error) {
 	customAuth := o.Auth != nil
+	s := &Server{
+		start: time.Now(), customAuth: customAuth,
+		stopped: make(chan struct{}), done: make(chan struct{}), lameDuck: make(chan struct{}),
+		clients: make(map[uint64]*client), accounts: make(map[string]*accountCounters),
+	}
+	if err := s.makeKeys(&o); err != nil {
+		return nil, err
+	}
 	if err := o.settle(); err != nil {
 		return nil, err
 	}
-	key, err := nkeys.CreateServer()
-	if err != nil {
-		return nil, fmt.Errorf("create server key: %w", err)
-	}
-	id, err := key.PublicKey()
-	if err != nil {
-		return nil, fmt.Errorf("public server key: %w", err)
-	}
-	curve, err := nkeys.CreateCurveKeys()
-	if err != nil {
-		return nil, fmt.Errorf("create server curve key: %w", err)
-	}
-	xkey, err := curve.PublicKey()
-	if err != nil {
-		return nil, fmt.Errorf("public server curve key: %w", err)
-	}
-	s := &Server{
-		options: o, log: o.Logger, id: id, name: o.Server.ServerName, xkey: xkey, start: time.Now(),
-		stopped: make(chan struct{}), done: make(chan struct{}), lameDuck: make(chan struct{}),
-		clients: make(map[uint64]*client), accounts: make(map[string]*accountCounters),
-		customAuth: customAuth,
-	}
+	s.options, s.log, s.name = o, o.Logger, o.Server.ServerName
 	if s.name == "" {
-		s.name = id
+		s.name = s.id
 	}
 	s.closed.limit = o.Server.MaxClosedClients
 	s.settings.Store(newSettings(&o))
@@ -141,6 +129,26 @@ func New(o Options) (*Server, error) {
 		o.Accounts.Watch(s.accountChanged)
 	}
 	return s, nil
+}
+
+// makeKeys makes the server's keys, one of which is its id.
+func (s *Server) makeKeys(o *Options) error {
+	key, err := nkeys.CreateServer()
+	if err != nil {
+		return fmt.Errorf("create server key: %w", err)
+	}
+	if s.id, err = key.PublicKey(); err != nil {
+		return fmt.Errorf("public server key: %w", err)
+	}
+	curve, err := nkeys.CreateCurveKeys()
+	if err != nil {
+		return fmt.Errorf("create server curve key: %w", err)
+	}
+	if s.xkey, err = curve.PublicKey(); err != nil {
+		return fmt.Errorf("public server curve key: %w", err)
+	}
+	o.host = &auth.Host{Key: key, XKey: curve, ID: jwt.ServerID{ID: s.id}, Call: s.call}
+	return nil
 }
 
 // Start listens and returns; the server then runs until Shutdown. It fails if the address cannot be listened on.

@@ -45,6 +45,11 @@ type Credentials struct {
 	Type           string // TypeStandard and so on
 	Host           string // the client's address without its port
 	TLS            *tls.ConnectionState
+
+	// What an authorization service is told besides.
+	ID                  uint64 // of the connection
+	Name, Lang, Version string
+	Protocol            int
 }
 
 // Login is an accepted client.
@@ -64,6 +69,7 @@ type Login struct {
 	Tags   []string // of the user's claims
 	Issued int64    // when the user's claims were signed, in Unix seconds; 0: it has none
 	signer string   // the signing key of the account that signed for the user
+	called bool     // an authorization service has let the client in
 }
 
 // Limits are what an account or the claims of a user grant. Negative means no limit.

@@ -23,10 +23,14 @@ var (
 // Operator authenticates by JWTs: users are signed by accounts, accounts by a trusted operator.
 type Operator struct {
 	accounts *Accounts
+	host     *Host // who asks authorization services; nil: nobody can
 }
 
-// NewOperator returns the authenticator for users of accounts.
-func NewOperator(accounts *Accounts) *Operator { return &Operator{accounts: accounts} }
+// NewOperator returns the authenticator for users of accounts. Those of accounts with an authorization service are let
+// in by that, which host asks.
+func NewOperator(accounts *Accounts, host *Host) *Operator {
+	return &Operator{accounts: accounts, host: host}
+}
 
 // Required implements Authenticator.
 func (*Operator) Required() bool { return true }
@@ -57,7 +61,15 @@ func (o *Operator) Authenticate(c *Credentials) (*Login, error) {
 	if err != nil {
 		return nil, err
 	}
-	return acc.admit(user, c, proxied, o.accounts.System())
+	login, err := acc.admit(user, c, proxied, o.accounts.System())
+	switch {
+	case err != nil || !acc.Claims.HasExternalAuthorization():
+		return login, err
+	case acc.isCalloutUser(user.Subject):
+		return login.guarded(acc.Name()), nil
+	default:
+		return o.called(acc, c, login, proxied)
+	}
 }
 
 // decodeUser decodes the claims of a user, which checks their signature. Without any, the sentinel stands in.
@@ -179,8 +191,31 @@ func unixTime(seconds int64) time.Time {
 
 // Renew implements Authenticator.
 func (o *Operator) Renew(c *Credentials, was *Login) (*Login, error) {
-	if acc := o.accounts.Loaded(was.Account); acc != nil && acc.Gone {
+	acc := o.accounts.Loaded(was.Account)
+	if acc != nil && acc.Gone {
 		return nil, ErrAccount
 	}
-	return o.Authenticate(c)
+	if !was.called {
+		return o.Authenticate(c)
+	}
+	return acc.keep(was)
+}
+
+// keep is Renew for a client that an authorization service has let in: the service is not asked again.
+func (a *Account) keep(was *Login) (*Login, error) {
+	user := jwt.NewUserClaims(was.Nkey)
+	user.IssuedAt = was.Issued
+	switch {
+	case a == nil:
+		return nil, ErrAccount
+	case a.Expired(time.Now()):
+		return nil, ErrAccountExpired
+	case a.Claims.IsClaimRevoked(user):
+		return nil, ErrRevoked
+	case was.signer != "" && was.signer != a.Name() && !a.Claims.SigningKeys.Contains(was.signer):
+		return nil, ErrIssuer
+	}
+	out := *was
+	out.AccountDeadline = unixTime(a.Claims.Expires)
+	return &out, nil
 }

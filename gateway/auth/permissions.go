@@ -73,6 +73,13 @@ func NewPermissions(p *server.Permissions) (*Permissions, error) {
 	return out, nil
 }
 
+// denyPublish returns p without the right to publish to subject.
+func (p *Permissions) denyPublish(subject string) *Permissions {
+	out := *p
+	out.pubDeny = append(slices.Clip(out.pubDeny), rule{filter: subject})
+	return &out
+}
+
 func rules(list []string) ([]rule, error) {
 	var out []rule
 	for _, s := range list {

@@ -14,14 +14,12 @@ import (
 // insecure lists the keys that, left aside, would let in whom they keep out or show what they hide. A file that sets
 // one does not start. Patterns are paths of keys; * stands for an account's name or an element of a list.
 var insecure = map[string]string{
-	"tls.ocsp_peer":              "OCSP is not served",
-	"authorization.auth_callout": "auth callout is not served",
-	"authorization.auth_hook":    "auth callout is not served",
-	"proxy_protocol":             proxies,
-	"jetstream.key":              atRest,
-	"jetstream.ek":               atRest,
-	"jetstream.encryption_key":   atRest,
-	"jetstream.tpm":              atRest,
+	"tls.ocsp_peer":            "OCSP is not served",
+	"proxy_protocol":           proxies,
+	"jetstream.key":            atRest,
+	"jetstream.ek":             atRest,
+	"jetstream.encryption_key": atRest,
+	"jetstream.tpm":            atRest,
 }
 
 const (
@@ -49,6 +47,9 @@ var notServed = []string{
 func (c *Config) checkServed(file *parsedFile) error {
 	w := walker{}
 	w.walk(nil, file.root)
+	if c.Server.AuthCallout != nil {
+		w.errs = append(w.errs, calloutDefaults(file)...)
+	}
 	if err := joined(w.errs); err != nil {
 		return err
 	}
@@ -62,6 +63,20 @@ func (c *Config) checkServed(file *parsedFile) error {
 		return err
 	}
 	return nil
+}
+
+// calloutDefaults are errors for accounts with default_permissions, which users whom auth_callout lets in would not get.
+func calloutDefaults(file *parsedFile) (errs []error) {
+	_, raw := unwrap(file.root["accounts"])
+	accounts, _ := raw.(map[string]any)
+	for name, a := range accounts {
+		if tk, _ := unwrap(table(a)["default_permissions"]); tk != nil {
+			errs = append(errs, fmt.Errorf("%s: %q: this build does not apply them to users from auth_callout, and to "+
+				"start without would not be safe: have the service name the permissions", where(tk),
+				"accounts."+name+".default_permissions"))
+		}
+	}
+	return errs
 }
 
 // walker goes through a parsed file looking for keys of the two tables.
