@@ -82,7 +82,7 @@ func change(t *testing.T, nc *nats.Conn, calls string) {
 	var tr transcript
 	api(t, nc, &tr, calls)
 	for _, line := range tr.lines {
-		if strings.Contains(line, `"error":{`) {
+		if strings.Contains(line, `: {"error":{`) {
 			t.Error(line)
 		}
 	}
@@ -104,6 +104,23 @@ func reaches(t *testing.T, nc *nats.Conn, name string, last uint64) *server.Stre
 		return nil
 	})
 	return resp.StreamInfo
+}
+
+// linked waits until a stream's mirror or first source has heard from its origin.
+func linked(t *testing.T, nc *nats.Conn, name string) {
+	t.Helper()
+	within(t, 30*time.Second, func() error {
+		var resp server.JSApiStreamInfoResponse
+		noErr(t, json.Unmarshal(request(t, nc, "$JS.API.STREAM.INFO."+name, ""), &resp))
+		from := resp.Mirror
+		if from == nil {
+			from = resp.Sources[0]
+		}
+		if from.Active < 0 {
+			return fmt.Errorf("stream %s has not heard from %s: %+v", name, from.Name, from.Error)
+		}
+		return nil
+	})
 }
 
 func within(t *testing.T, d time.Duration, f func() error) {
@@ -152,11 +169,13 @@ func TestMirror(t *testing.T) {
 			STREAM.CREATE.M {"name":"M","mirror":{"name":"O"}}
 			STREAM.CREATE.F {"name":"F","mirror":{"name":"O","filter_subject":"o.a"},"storage":"memory"}
 			STREAM.CREATE.X {"name":"X","mirror":{"name":"O","subject_transforms":[{"src":"o.a","dest":"x.a"},{"src":"o.b","dest":""}]}}
-			STREAM.CREATE.Q {"name":"Q","mirror":{"name":"O","opt_start_seq":5}}`)
+			STREAM.CREATE.Q {"name":"Q","mirror":{"name":"O","opt_start_seq":5}}
+			STREAM.CREATE.Z {"name":"Z","mirror":{"name":"O","opt_start_seq":9}}`)
 		reaches(t, nc, "M", 6)
 		reaches(t, nc, "F", 4)
 		reaches(t, nc, "X", 4)
 		reaches(t, nc, "Q", 6)
+		reaches(t, nc, "Z", 8)
 		publish(t, nc, tr, "o.a 7 Nats-Rollup=sub\no.b 8 Nats-TTL=100s")
 		reaches(t, nc, "M", 8)
 		reaches(t, nc, "F", 7)
@@ -174,6 +193,8 @@ func TestMirror(t *testing.T) {
 			STREAM.MSG.DELETE.M {"seq":5}
 			STREAM.UPDATE.M {"name":"M","mirror":{"name":"O"},"max_msgs":2}`)
 		publish(t, nc, tr, "M nobody\no.z 9")
+		reaches(t, nc, "Z", 9)
+		dumpStream(t, nc, tr, "Z")
 		reaches(t, nc, "M", 9)
 		dumpStream(t, nc, tr, "M")
 		// Promotion: it takes messages of its own from now on.
@@ -260,6 +281,7 @@ func TestSources(t *testing.T) {
 			STREAM.CREATE.J {"name":"J","sources":[{"name":"A","subject_transforms":[{"src":"a.1","dest":"j.one"},{"src":"a.2","dest":""}]}]}`)
 		reaches(t, nc, "L", 2)
 		reaches(t, nc, "J", 4)
+		linked(t, nc, "K")
 		publish(t, nc, tr, "a.3 5")
 		reaches(t, nc, "L", 3)
 		reaches(t, nc, "K", 1)

@@ -38,6 +38,10 @@ func serveConsumerCreate(r *request, out *publisher) {
 		r.fail(out, apiErr)
 		return
 	}
+	if apiErr := r.admitSourcing(e, &req.Config); apiErr != nil {
+		r.fail(out, apiErr)
+		return
+	}
 	apiErr = a.createConsumer(e, &req, func(c *consumerEntry, err error) {
 		r.later(func(out *publisher) { r.consumerMade(out, &resp, c, err) })
 	})
@@ -56,7 +60,11 @@ func (r *request) consumerMade(out *publisher, resp *jsapi.ConsumerCreateRespons
 	info := c.initialInfo()
 	info.Config.Metadata = withServer(info.Config.Metadata)
 	resp.ConsumerInfo = info
-	r.done(out)
+	if info.Config.Direct || info.Config.Sourcing {
+		r.answer(out, c.stream.identityHeader())
+	} else {
+		r.done(out)
+	}
 	out.flush()
 	c.consumer.Release()
 }

@@ -41,5 +41,9 @@ func serveConsumerReset(r *request, out *publisher) {
 	info := c.info()
 	info.Config.Metadata = withServer(info.Config.Metadata)
 	resp.ConsumerInfo, resp.ResetSeq = info, seq
+	if jsapi.HasHeader(r.header, headerIdentity) {
+		r.send(out, c.stream.identityHeader())
+		return
+	}
 	r.send(out, nil)
 }

@@ -89,6 +89,11 @@ func (a *account) changeConsumer(
 	if old.DeliverSubject != cfg.DeliverSubject && a.svc.opts.Bus.HasInterest(a.name, old.DeliverSubject) {
 		return server.NewJSConsumerNameExistError() // somebody listens on the old one
 	}
+	if cfg.Sourcing { // it goes on after what was acknowledged
+		if _, err := c.consumer.Reset(0); err != nil {
+			return server.NewJSConsumerInvalidResetError(err)
+		}
+	}
 	if err := a.updateConsumer(c, cfg, func(err error) { done(c, err) }); err != nil {
 		done(c, err)
 	}

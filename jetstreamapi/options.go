@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/source"
 	"github.com/noetl/ehdb-gateway/storage"
 )
 
@@ -31,6 +32,9 @@ type Options struct {
 	Limits server.JSLimitOpts
 	// Lax accepts unknown fields in requests, as jetstream { strict: false } does.
 	Lax bool
+
+	// Upstreams are the other servers whose streams may be mirrored and sourced.
+	Upstreams []source.Upstream
 
 	// Placement picks the shards of a new stream. Nil: one shard by hash of account and name.
 	Placement Placement

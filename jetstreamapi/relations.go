@@ -111,12 +111,15 @@ func (e *streamEntry) linkUp(cfg *server.StreamConfig) error {
 
 func (e *streamEntry) newLink(src *server.StreamSource, mirror bool) (*source.Link, error) {
 	o := source.Options{
-		Account: e.acc.name,
-		Target:  e.stream,
-		Source:  src,
-		Mirror:  mirror,
-		Find:    e.acc.serving,
-		Logger:  e.logger(),
+		Account:   e.acc.name,
+		Domain:    e.acc.svc.opts.Domain,
+		Bus:       e.acc.svc.opts.Bus,
+		Upstreams: e.acc.svc.upstreams,
+		Target:    e.stream,
+		Source:    src,
+		Mirror:    mirror,
+		Find:      e.acc.serving,
+		Logger:    e.logger(),
 	}
 	if mirror {
 		o.CaughtUp = e.mirrorCaughtUp

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/noetl/ehdb-gateway/jetstreamapi/consumer"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/source"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/stream"
 	"github.com/noetl/ehdb-gateway/storage"
 )
@@ -23,7 +24,9 @@ type Service struct {
 
 	mem   *storage.Store // streams and consumers kept in memory
 	sched *consumer.Scheduler
-	files files
+
+	upstreams *source.Upstreams
+	files     files
 
 	reload    sync.Mutex // held while the set of accounts changes, and while a failed data directory is reopened
 	mu        sync.RWMutex
@@ -50,6 +53,7 @@ func New(o Options) *Service {
 	s := &Service{opts: o, log: o.Logger, accounts: make(map[string]*account, len(o.Accounts))}
 	s.batches.Limits = o.Limits
 	s.files.failed = make(chan error, 1)
+	s.upstreams = source.NewUpstreams(o.Upstreams, o.Logger)
 	s.maxPayload.Store(o.MaxPayload)
 	for name, limits := range o.Accounts {
 		s.accounts[name] = newAccount(s, name, limits)
@@ -100,6 +104,7 @@ func (s *Service) Stop(context.Context) error {
 	for _, a := range accounts {
 		a.stopAssets(a.sortedStreams(""))
 	}
+	s.upstreams.Close()
 	s.sched.Close()
 	err := errors.Join(closed, s.closeFiles(), s.mem.Close())
 	for _, a := range accounts {

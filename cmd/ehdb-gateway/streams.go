@@ -48,7 +48,7 @@ func newStreams(a *app) *streams {
 		Accounts: a.cfg.JetStreamAccounts, Outsiders: outsiders(a.cfg), MaxMemory: memory, MaxStore: disk,
 		Limits: o.JetStreamLimits, Lax: o.NoJetStreamStrict, SyncInterval: o.SyncInterval,
 		Placement: placementOf(own.Map), QueueLimit: int(o.JetStreamRequestQueueLimit), Logger: s.log,
-		MaxPayload: int64(o.MaxPayload),
+		MaxPayload: int64(o.MaxPayload), Upstreams: originServers(own.Upstreams),
 	})
 	s.log.Info("Starting JetStream")
 	s.log.Info("---------------- JETSTREAM ----------------")

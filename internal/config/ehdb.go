@@ -17,6 +17,7 @@ type EHDB struct {
 	MetricsPort int                // a second port for /metrics; 0: none, -1: any free one
 	LogFormat   string             // "text" (nats-server's) or "json"
 	Subjects    []string           // subjects that get a lag series of their own
+	Upstreams   []Upstream         // other servers whose streams may be mirrored and sourced
 
 	AllowStandalone bool // start alone though cluster {} names other servers
 	AllowTmpStore   bool // keep the store below the temporary directory
@@ -61,6 +62,7 @@ func (d *decoder) ehdb(v any) EHDB {
 		"allow_standalone": func(f field) { f.boolean(&e.AllowStandalone) },
 		"allow_tmp_store":  func(f field) { f.boolean(&e.AllowTmpStore) },
 		"subjects":         func(f field) { e.Subjects = f.filters() },
+		"upstreams":        func(f field) { e.Upstreams = d.upstreams(f) },
 		"map": func(f field) {
 			for _, r := range f.list() {
 				rules = append(rules, rule{r, d.mapRule(r)})

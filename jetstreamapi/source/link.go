@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/stream"
 	"github.com/noetl/ehdb-gateway/storage"
 	"github.com/noetl/ehdb-gateway/subjects"
@@ -18,9 +21,13 @@ import (
 // Options make a Link.
 type Options struct {
 	Account string
-	Target  *stream.Stream
-	Source  *server.StreamSource // what is copied; not changed
-	Mirror  bool                 // it is the target's mirror, not one of its sources
+	Domain  string // of this server; empty: none
+	Bus     bus.Bus
+	// Upstreams are the other servers there are. May be nil.
+	Upstreams *Upstreams
+	Target    *stream.Stream
+	Source    *server.StreamSource // what is copied; not changed
+	Mirror    bool                 // it is the target's mirror, not one of its sources
 	// Find returns the stream of the account that has this name and serves, nil if there is none.
 	Find func(name string) *stream.Stream
 	// CaughtUp is called once a mirror has nearly all of its origin. May be nil.
@@ -35,10 +42,13 @@ type Link struct {
 	mapper  stream.Mapper
 	filters []storage.Filter // none: all
 	keeper  keeper
-	caught  sync.Once
 
 	cancel context.CancelFunc
 	loop   sync.WaitGroup
+
+	// The goroutine's.
+	bus      *busWire // nil before it is needed
+	caughtUp bool     // and it was told
 
 	heard atomic.Int64 // when the origin last gave a sign of life, Unix nanoseconds
 
@@ -68,10 +78,11 @@ type opened struct {
 	identity string // of the origin; empty if it is not known
 }
 
-// Pauses between two attempts.
+// Pauses between two attempts; the last is for origins that are asked over a wire.
 const (
-	minRetry = 50 * time.Millisecond
-	maxRetry = 2 * time.Second
+	minRetry       = 50 * time.Millisecond
+	maxRetry       = 2 * time.Second
+	maxRemoteRetry = 15 * time.Second
 )
 
 // heartbeat is how often the origin is looked at when nothing comes.
@@ -137,6 +148,15 @@ func (l *Link) Forget() {
 
 // run opens the origin again and again.
 func (l *Link) run(ctx context.Context) {
+	defer func() {
+		if l.bus != nil {
+			l.bus.close()
+		}
+	}()
+	longest := maxRetry
+	if l.isRemote() {
+		longest = maxRemoteRetry
+	}
 	delay := minRetry
 	for ctx.Err() == nil {
 		o, err := l.open(ctx)
@@ -155,7 +175,7 @@ func (l *Link) run(ctx context.Context) {
 			l.report(err)
 		}
 		pause(ctx, delay)
-		delay = min(2*delay, maxRetry)
+		delay = min(2*delay, longest)
 	}
 }
 
@@ -169,12 +189,16 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
+// isRemote reports whether the origin is read through a consumer.
+func (l *Link) isRemote() bool { return l.o.Source.External != nil || l.o.Source.Consumer != nil }
+
 // open opens the origin and, of a mirror, moves the target to where reading starts.
-func (l *Link) open(ctx context.Context) (*opened, error) {
-	if l.o.Source.External != nil || l.o.Source.Consumer != nil {
-		return nil, errors.New("streams of other servers and consumers of the origin are not served by this version")
+func (l *Link) open(ctx context.Context) (o *opened, err error) {
+	if l.isRemote() {
+		o, err = l.openAway(ctx)
+	} else {
+		o, err = l.openLocal()
 	}
-	o, err := l.openLocal()
 	if err != nil {
 		return nil, err
 	}
@@ -186,8 +210,31 @@ func (l *Link) open(ctx context.Context) (*opened, error) {
 	}
 	l.heard.Store(time.Now().UnixNano())
 	l.setReader(o.reader, o.identity)
-	_ = ctx
 	return o, nil
+}
+
+// openAway opens an origin that is read through a consumer: at an upstream, or else wherever the account's subjects
+// lead.
+func (l *Link) openAway(ctx context.Context) (*opened, error) {
+	api := strings.TrimSuffix(jsapi.APIPrefix, ".")
+	if e := l.o.Source.External; e != nil && e.ApiPrefix != "" {
+		api = e.ApiPrefix
+		w, prefix, err := l.o.Upstreams.wire(l.o.Account, api)
+		if err != nil {
+			return nil, err
+		}
+		if w != nil {
+			return l.openRemote(ctx, w, prefix)
+		}
+	}
+	if l.bus == nil {
+		w, err := newBusWire(l.o.Bus, l.o.Account)
+		if err != nil {
+			return nil, err
+		}
+		l.bus = w
+	}
+	return l.openRemote(ctx, l.bus, api)
 }
 
 // follow copies until something fails. moved: some messages were copied.
@@ -197,13 +244,13 @@ func (l *Link) follow(ctx context.Context, o *opened) (moved bool, err error) {
 		if err != nil {
 			return moved, err
 		}
-		l.heard.Store(time.Now().UnixNano())
 		if err := l.deliver(ctx, o, batch); err != nil {
 			return moved, err
 		}
 		moved = moved || len(batch) > 0
-		if l.o.CaughtUp != nil && o.reader.lag(l.copied()) < nearly {
-			l.caught.Do(l.o.CaughtUp)
+		if l.o.CaughtUp != nil && !l.caughtUp && o.reader.lag(l.copied()) < nearly {
+			l.caughtUp = true
+			l.o.CaughtUp()
 		}
 	}
 }

@@ -67,12 +67,12 @@ func (l *Link) startIn(origin *stream.Stream, identity string) (first uint64, er
 	}
 	st := log.VisibleState()
 	switch {
-	case w.seq > 0:
+	case w.seq > 0: // it may be one that the origin has yet to reach
 		first = w.seq
 	case !w.time.IsZero():
-		first = log.SeqAtTime(w.time.UnixNano())
+		first = min(log.SeqAtTime(w.time.UnixNano()), st.LastSeq+1)
 	}
-	return min(max(first, st.FirstSeq), st.LastSeq+1), nil
+	return max(first, st.FirstSeq), nil
 }
 
 // whereabouts is where in the origin to go on: at a sequence, at a time, or (both zero) at its first message.
@@ -127,6 +127,7 @@ func (r *local) next(ctx context.Context) ([]stream.Copy, error) {
 	if r.link.o.Find(r.link.o.Source.Name) != r.origin {
 		return nil, errReplaced
 	}
+	r.link.heard.Store(time.Now().UnixNano())
 	r.batch = r.batch[:0]
 	for size := 0; len(r.batch) < stream.MaxCopies && size < maxBatchBytes; {
 		m, err := r.cursor.Next()

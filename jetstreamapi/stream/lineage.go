@@ -16,8 +16,8 @@ import (
 // Filters and destinations are lists with form feeds between, ">" where there is none. The first, third and fourth
 // field together are the index name of the source they came by: a target finds by it where to go on.
 
-// shortHash is nats-server's hash of names: eight letters and digits.
-func shortHash(text string) string {
+// ShortHash is nats-server's hash of names: eight letters and digits.
+func ShortHash(text string) string {
 	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	sum := sha256.Sum256([]byte(text))
 	out := sum[:8]
@@ -28,21 +28,21 @@ func shortHash(text string) string {
 }
 
 // Identity tells one incarnation of a stream from another of the same name.
-func Identity(created time.Time) string { return shortHash(created.UTC().Format(time.RFC3339Nano)) }
+func Identity(created time.Time) string { return ShortHash(created.UTC().Format(time.RFC3339Nano)) }
 
 // originName is a source's stream, told from streams of the same name elsewhere.
 func originName(s *server.StreamSource) string {
 	if s.External == nil {
 		return s.Name
 	}
-	return s.Name + ":" + shortHash(s.External.ApiPrefix)
+	return s.Name + ":" + ShortHash(s.External.ApiPrefix)
 }
 
 // IndexName returns the index name of a source.
 func IndexName(s *server.StreamSource) string {
 	name := originName(s)
 	if s.Consumer != nil {
-		name += ":C=" + shortHash(s.Consumer.Name)
+		name += ":C=" + ShortHash(s.Consumer.Name)
 	}
 	filters, destinations := orAll(s.FilterSubject), everything
 	if len(s.SubjectTransforms) > 0 {
