@@ -33,8 +33,8 @@ func dumpCommand(f *storageFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dump DIR LOG | dump --file FILE",
 		Short: "Show the records of a log, or what is in one file",
-		Long: `Show the live records of a log, named by its id or its name (ehdbctl storage stat lists them), or everything in one
-file: the header, each block and each record with its offset, also what is deleted.
+		Long: `Show the live records of a log, named by its id or its name (ehdbctl storage stat lists them), or
+everything in one file: the header, each block and each record with its offset, also what is deleted.
 
 With --json each record or item is a line; header and data are base64.`,
 		Example: `  ehdbctl storage dump data/ehdb '$G/ORDERS' --from 100 --limit 10
@@ -138,7 +138,8 @@ func damageOf(cmd *cobra.Command, d *inspect.Directory, l *inspect.Log) error {
 	for _, f := range d.Findings {
 		for _, a := range f.Affected {
 			if f.Severity == inspect.Damage && (a.Log == l.ID || a.Log == 0) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "ehdbctl: %s is damaged at offset %d: %s\n", f.File, f.Offset, a.String())
+				fmt.Fprintf(cmd.ErrOrStderr(), "ehdbctl: %s is damaged at offset %d: %s\n",
+					f.File, f.Offset, a.String())
 				found = true
 			}
 		}

@@ -16,9 +16,9 @@ func repairCommand(f *storageFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "repair DIR",
 		Short: "Make a damaged directory one that the gateway opens, with all that verifies",
-		Long: `Keep what verifies of a damaged data directory, so that the gateway opens it again, and report what is lost. The files
-that are replaced are kept in DIR/quarantine; nothing is deleted. With --out DIR stays as it is, and the repaired
-directory is written beside it.
+		Long: `Keep what verifies of a damaged data directory, so that the gateway opens it again, and report what
+is lost. The files that are replaced are kept in DIR/quarantine; nothing is deleted. With --out DIR stays as it is,
+and the repaired directory is written beside it.
 
 Stop the gateway first, and copy the directory or use --out if there is room: a backup or a replica may have what this
 cannot bring back.`,

@@ -16,8 +16,8 @@ func statCommand(f *storageFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stat DIR",
 		Short: "Sum up each stream and each file",
-		Long: `Sum up each log (one per stream, named ACCOUNT/STREAM) and each file. Bytes are those of keys, headers and data. Dead is
-the share of a log's records on disk that are deleted, whose space has not been given back yet.`,
+		Long: `Sum up each log (one per stream, named ACCOUNT/STREAM) and each file. Bytes are those of keys, headers
+and data. Dead is the share of a log's records on disk that are deleted, whose space has not been given back yet.`,
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := f.read(cmd, args[0])
@@ -30,8 +30,8 @@ the share of a log's records on disk that are deleted, whose space has not been 
 				err = printStat(cmd.OutOrStdout(), d, all)
 			}
 			if err == nil && d.Damaged() {
-				fmt.Fprintln(cmd.ErrOrStderr(), "ehdbctl: the directory is damaged, and what is damaged is not counted: see "+
-					"ehdbctl storage verify")
+				fmt.Fprintln(cmd.ErrOrStderr(), "ehdbctl: the directory is damaged, and what is damaged is not "+
+					"counted: see ehdbctl storage verify")
 				err = errDamage
 			}
 			return err
@@ -78,18 +78,25 @@ func printStat(w io.Writer, d *inspect.Directory, all bool) error {
 		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%d\t%d\t%.0f %%\t%s\t  %s\n", s.Log, s.Messages, size(s.Bytes), first, last,
 			s.Parts, s.Segments, 100*s.DeadRatio, strings.Trim(fmt.Sprint(s.Shards), "[]"), s.Name)
 	}
-	fmt.Fprintln(t)
-	fmt.Fprintln(t, "FILE\tSIZE\tUSED\tBLOCKS\t  KIND")
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return printFiles(w, d)
+}
+
+func printFiles(w io.Writer, d *inspect.Directory) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\nFILE\tKIND\tSIZE\tUSED\tBLOCKS")
 	used := map[string]inspect.Segment{}
 	for _, s := range d.Segments {
 		used[s.File] = s
 	}
 	for _, file := range d.Files {
 		if s, ok := used[file.Path]; ok {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t  %s\n", file.Path, size(file.Size), size(s.End), s.Blocks, file.Kind)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\n", file.Path, file.Kind, size(file.Size), size(s.End), s.Blocks)
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\t\t\t  %s\n", file.Path, size(file.Size), file.Kind)
+		fmt.Fprintf(t, "%s\t%s\t%s\n", file.Path, file.Kind, size(file.Size))
 	}
 	return t.Flush()
 }

@@ -13,9 +13,9 @@ func verifyCommand(f *storageFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify DIR",
 		Short: "Read everything and check every checksum and reference",
-		Long: `Read all of a data directory: every checksum, every record, and each file against the others. What is wrong is named
-with its file and offset, what it means for which stream and sequences, and what can be done. A torn tail, which is what
-a crash leaves of a write that was never acknowledged, is told apart from damage and is no error.`,
+		Long: `Read all of a data directory: every checksum, every record, and each file against the others. What is
+wrong is named with its file and offset, what it means for which stream and sequences, and what can be done. A torn
+tail, which is what a crash leaves of a write that was never acknowledged, is told apart from damage and is no error.`,
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := f.read(cmd, args[0])

@@ -20,7 +20,7 @@ type Item struct {
 // ErrKind is wrapped by EachItem's error for a file that is none of a data directory.
 var ErrKind = errors.New("the name is that of no file of a data directory")
 
-// EachItem calls fn for what is in one file, in its order, until fn returns false. What the file is is told by its name.
+// EachItem calls fn for what is in one file, in its order, until fn returns false. The file's name says what it is.
 // What does not verify is an item too.
 func EachItem(fsys vfs.FS, name string, secrets [][]byte, fn func(Item) bool) error {
 	base := path.Base(name)
@@ -67,8 +67,8 @@ func (w *itemWriter) item(off int64, kind string, err error, format string, args
 
 func (w *itemWriter) segment(b []byte) {
 	s, err := parseSegmentHeader(b)
-	w.item(0, "header", err, "segment %d, first block %d, %d bytes, salt %08x, recycled %v", s.ID, s.Base, s.Size, s.Salt,
-		s.Stale)
+	w.item(0, "header", err, "segment %d, first block %d, %d bytes, salt %08x, recycled %v",
+		s.ID, s.Base, s.Size, s.Salt, s.Stale)
 	if err != nil {
 		var ok bool
 		if s, ok = rebuildHeader(b, 0); !ok {
@@ -114,8 +114,8 @@ func (r *WALRecord) text() string {
 	head := fmt.Sprintf("log %d, shard %d", r.Log, r.Shard)
 	switch r.Kind {
 	case KindMessage, KindMoved:
-		return fmt.Sprintf("%s, sequence %d, time %d, key %q, header %d bytes, data %d bytes", head, r.Seq, r.Time, r.Key,
-			len(r.Header), len(r.Data))
+		return fmt.Sprintf("%s, sequence %d, time %d, key %q, header %d bytes, data %d bytes",
+			head, r.Seq, r.Time, r.Key, len(r.Header), len(r.Data))
 	case KindDelete:
 		var runs []string
 		for _, run := range r.Runs {
@@ -125,7 +125,8 @@ func (r *WALRecord) text() string {
 	case KindTruncate:
 		return fmt.Sprintf("%s, all below sequence %d", head, r.Seq)
 	case KindLog:
-		return fmt.Sprintf("%s, %q, state log %v, last sequence %d, in shards %d", head, r.Name, r.State, r.Seq, r.Shards)
+		return fmt.Sprintf("%s, %q, state log %v, last sequence %d, in shards %d",
+			head, r.Name, r.State, r.Seq, r.Shards)
 	case KindChange, KindCheckpoint:
 		return fmt.Sprintf("%s, %d bytes: %.80q", head, len(r.Data), r.Data)
 	case KindStore:
@@ -171,8 +172,8 @@ func (w *itemWriter) edit(off int64, e *edit) {
 	for _, p := range e.parts {
 		w.item(off, "part", nil, "number %d, shard %d, %s, %d bytes", p.Number, p.Shard, p.Path, p.Size)
 		for _, s := range p.Sections {
-			w.item(off, "section", nil, "of part %d: log %d, %d records, sequences %d to %d, %d keys, %d bytes", p.Number,
-				s.Log, s.Count, s.FirstSeq, s.LastSeq, s.Keys, s.Bytes)
+			w.item(off, "section", nil, "of part %d: log %d, %d records, sequences %d to %d, %d keys, %d bytes",
+				p.Number, s.Log, s.Count, s.FirstSeq, s.LastSeq, s.Keys, s.Bytes)
 		}
 	}
 	for _, t := range e.tombs {
@@ -191,8 +192,9 @@ func (w *itemWriter) edit(off int64, e *edit) {
 		w.item(off, "log dropped", nil, "%d", id)
 	}
 	for _, l := range e.logs {
-		w.item(off, "log", nil, "%d, sequences %d to %d, %d messages, %d bytes, %d deleted, checkpoint of %d bytes at %d",
-			l.ID, l.FirstSeq, l.LastSeq, l.Messages, l.Bytes, l.Deleted, len(l.Checkpoint), l.CheckpointPosition)
+		w.item(off, "log", nil, "%d, sequences %d to %d, %d messages, %d bytes, %d deleted, checkpoint of %d bytes "+
+			"at %d", l.ID, l.FirstSeq, l.LastSeq, l.Messages, l.Bytes, l.Deleted, len(l.Checkpoint),
+			l.CheckpointPosition)
 	}
 	if e.floor > 0 {
 		w.item(off, "floor", nil, "block %d", e.floor)
@@ -230,8 +232,8 @@ func (w *itemWriter) part(fsys vfs.FS, name string, secrets [][]byte) error {
 			continue
 		}
 		err = eachRecord(raw, func(_ uint32, r *Record) error {
-			w.item(b.off, "message", nil, "log %d, sequence %d, time %d, key %q, header %d bytes, data %d bytes", b.log, r.Seq,
-				r.Time, r.Key, len(r.Header), len(r.Data))
+			w.item(b.off, "message", nil, "log %d, sequence %d, time %d, key %q, header %d bytes, data %d bytes",
+				b.log, r.Seq, r.Time, r.Key, len(r.Header), len(r.Data))
 			return nil
 		})
 		if err != nil {

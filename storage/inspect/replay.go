@@ -299,8 +299,8 @@ func (d *Directory) explain(h *Hole) {
 	case lost > gaps:
 		f.Affected = append(f.Affected, Affected{
 			Records: lost - gaps,
-			What: "which were deletions (what they removed may be there again), configuration or state of streams and " +
-				"consumers, or records of logs of which nothing follows",
+			What: "which were deletions (what they removed may be there again), configuration or state of streams " +
+				"and consumers, or records of logs of which nothing follows",
 		})
 	case lost == 0 && gaps == 0:
 		f.Affected = append(f.Affected, Affected{What: "it is not known which logs"})

@@ -27,9 +27,9 @@ type Options struct {
 	Out     string   // leave Dir as it is and write the repaired one here, where nothing is yet
 	Secrets [][]byte // that parts are encrypted with, the current one and those before it
 	Shards  int      // number of shards, for a damaged META when no record tells it
-	// Catalog is asked what the catalog (log 1) lacks when part of the write-ahead log is lost: the gateway removes logs
-	// that it does not find there. It is given the entries that are left and the logs that hold records, and returns
-	// entries to append, each with a line for the report. Nil: none.
+	// Catalog is asked what the catalog (log 1) lacks when part of the write-ahead log is lost: the gateway removes
+	// logs that it does not find there. It is given the entries that are left and the logs that hold records, and
+	// returns entries to append, each with a line for the report. Nil: none.
 	Catalog func(entries [][]byte, logs []LogInfo) []CatalogEntry
 	// Progress is told what is being read or written; it may be nil.
 	Progress func(file string, done int)

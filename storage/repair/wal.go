@@ -336,9 +336,9 @@ func oneSection(shard, count, first uint64, records []byte) []byte {
 	return append(b, records...)
 }
 
-// recovery returns a block that makes those logs known of which the record that says they exist is lost, and adds to the
-// catalog what it lacks; nil if there is nothing to say. A state log begins anew with the record that makes it known, so
-// what is left of it follows.
+// recovery returns a block that makes those logs known of which the record that says they exist is lost, and adds to
+// the catalog what it lacks; nil if there is nothing to say. A state log begins anew with the record that makes it
+// known, so what is left of it follows.
 func (p *walPlan) recovery(ctx context.Context) ([]byte, error) {
 	var s recordList
 	for _, l := range p.d.Logs {
