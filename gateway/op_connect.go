@@ -247,6 +247,7 @@ func (c *client) openSession() bool {
 	c.session = session
 	c.mu.Unlock()
 	c.bus, c.opened = session, id
+	c.renamer, _ = session.(bus.Renamer)
 	if c.closing.Load() {
 		session.Close()
 		return false

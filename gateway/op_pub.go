@@ -17,15 +17,18 @@ func (c *client) publish(cmd *wire.Command) {
 		c.checkSubject(cmd.Subject)
 		c.checked = false
 	}
-	if !c.mayPublish(cmd) {
+	if c.bus == nil && !c.openSession() {
+		return
+	}
+	if c.renamer != nil {
+		cmd.Subject, _ = c.renamer.Renamed(cmd.Subject)
+	}
+	if len(cmd.Subject) > 0 && !c.mayPublish(cmd) { // a mapping that says so loses the message
 		return
 	}
 	if c.options.Verbose {
 		c.flush()
 		c.enqueue(wire.OK)
-	}
-	if c.bus == nil && !c.openSession() {
-		return
 	}
 	m := &c.msg
 	m.Subject, m.Reply, m.Header, m.Data = cmd.Subject, cmd.Reply, cmd.Header(), cmd.Data()

@@ -28,6 +28,7 @@ type reader struct {
 	bytes     int64
 	subs      int64
 	replySub  *bus.Subscription // hears the replies of the client's requests, see subFor
+	renamer   bus.Renamer       // nil: nothing is renamed
 	msg       bus.Msg
 	scratch   []byte
 }

@@ -26,6 +26,7 @@ func (a *app) reload() error {
 	if err := a.gw.SetOptions(next.Server); err != nil {
 		return err
 	}
+	a.links.Replace(next.Accounts)
 	a.monitor.SetOptions(next.Server)
 	a.log.SetLevels(next.Server.Debug, next.Server.Trace)
 	if a.tenants != nil {

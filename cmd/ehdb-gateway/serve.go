@@ -20,6 +20,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/gateway"
 	"github.com/noetl/ehdb-gateway/gateway/monitor"
+	"github.com/noetl/ehdb-gateway/internal/accounts"
 	"github.com/noetl/ehdb-gateway/internal/bus"
 	"github.com/noetl/ehdb-gateway/internal/config"
 	"github.com/noetl/ehdb-gateway/internal/logging"
@@ -33,6 +34,7 @@ type app struct {
 	log     *logging.Logger
 	router  *bus.Router
 	metrics *metrics.Metrics
+	links   *accounts.Registry
 	core    core
 	gw      *gateway.Server
 	nats    *upstreams // nil: this server serves the clients itself
@@ -110,6 +112,7 @@ func (a *app) start(ctx context.Context) error {
 		return err
 	}
 	a.gw, a.core = gw, core{gw: gw, router: a.router, streams: a.jetStreamAccounts}
+	a.links = newLinks(a)
 	a.banner()
 	if a.nats != nil {
 		a.nats.serve(gw)

@@ -27,6 +27,14 @@ type account struct {
 	mu      sync.RWMutex
 	index   subjects.Index[*Subscription]
 	watches subjects.Index[*watch] // by the subject watched
+
+	// links are nil where nothing is imported nor renamed. They are stored under mu, so that a subscription that is
+	// inserted before is seen by who links, and one after sees the links.
+	links   atomic.Pointer[linked]
+	replies replies
+
+	linking sync.Mutex                        // held while links and shadows change; before mu of any account
+	shadows map[*Subscription][]*Subscription // by subscription: its subscriptions in accounts imported from
 }
 
 // counters feed Stats.

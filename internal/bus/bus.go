@@ -89,6 +89,13 @@ type Bus interface {
 	WatchInterest(account, subject string, changed func(interest bool)) (cancel func())
 }
 
+// Renamer is a Session of an account that may rename what its clients publish.
+type Renamer interface {
+	// Renamed returns the subject that a client's message to subject goes to, empty if it is to be lost; false: it stays
+	// as it is.
+	Renamed(subject []byte) (to []byte, changed bool)
+}
+
 // Session is one party's hold on the bus.
 type Session interface {
 	// Publish queues m for every matching subscription (one member of each queue group) and reports whether there was

@@ -8,6 +8,7 @@ func (r *Router) HasExactInterest(account, subject string) bool {
 	if a == nil {
 		return false
 	}
+	a, subject = a.resolve(subject)
 	for _, s := range a.match(nil, []byte(subject)) {
 		if s.Filter == subject {
 			return true

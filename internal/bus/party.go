@@ -33,6 +33,9 @@ func (p *party) add(sid, filter, queue string) (*Subscription, news, error) {
 		p.subs = make(map[string]*Subscription)
 	}
 	p.subs[sid] = sub
+	if p.account.links.Load() != nil {
+		news = append(news, p.account.shadow(sub)...)
+	}
 	return sub, news, nil
 }
 
@@ -59,7 +62,16 @@ func (p *party) drop(sub *Subscription) news {
 		return nil
 	}
 	delete(p.subs, string(sub.SID))
-	return p.account.remove(sub)
+	return p.remove(sub)
+}
+
+// remove takes subscriptions out of the account, and of those it imports from.
+func (p *party) remove(subs ...*Subscription) news {
+	n := p.account.remove(subs...)
+	if p.account.links.Load() != nil {
+		n = append(n, p.account.unshadow(subs...)...)
+	}
+	return n
 }
 
 // Subscriptions returns the current subscriptions, in no order.
@@ -90,7 +102,7 @@ func (p *party) Close() {
 	p.cached = 0
 	p.mu.Unlock()
 	for chunk := range slices.Chunk(subs, removeAtOnce) {
-		p.account.remove(chunk...).tell()
+		p.remove(chunk...).tell()
 	}
 }
 

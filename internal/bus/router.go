@@ -37,6 +37,7 @@ type Router struct {
 	mu       sync.RWMutex
 	accounts map[string]*account // never shrinks: as many as are configured
 
+	hooks   Hooks
 	buffers sync.Pool // of *buffer
 }
 
@@ -71,12 +72,12 @@ func (r *Router) Open(kind Kind, id Identity, out Sink) (Session, error) {
 // HasInterest reports whether a message to subject in account would reach any subscription.
 func (r *Router) HasInterest(account, subject string) bool {
 	a := r.lookup(account)
-	return a != nil && a.hasInterest(subject)
+	return a != nil && a.heard(subject, 0)
 }
 
 // WatchInterest calls changed whenever interest in the literal subject appears or ends (see Bus).
 func (r *Router) WatchInterest(account, subject string, changed func(interest bool)) (cancel func()) {
-	a := r.account(orDefault(account))
+	a, subject := r.account(orDefault(account)).resolve(subject)
 	w := a.watch(subject, changed)
 	return sync.OnceFunc(func() { a.unwatch(w) })
 }

@@ -14,8 +14,10 @@ type session struct {
 	rand   *rand.Rand
 
 	cache   cache
-	scratch result          // of subjects that are not cached
-	matched []*Subscription // scratch
+	scratch result              // of subjects that are not cached
+	matched []*Subscription     // scratch
+	abroad  map[*account]*cache // of other accounts, for imports
+	hops    []hop               // imports that what is being published has passed
 
 	batches map[*party]*batch // every receiver met; results refer to them
 	dirty   []*batch          // those with something queued, in order of their first
@@ -40,8 +42,18 @@ func (s *session) Publish(m *Msg) bool {
 	if s.closed.Load() {
 		return false
 	}
-	r := s.find(m.Target())
 	s.matches++
+	interest := false
+	if s.account.replies.open.Load() != 0 {
+		if w := s.account.answered(m.Target()); w != nil {
+			interest = s.answer(s.account, w, m)
+		}
+	}
+	return s.offerAll(s.find(m.Target()), m) || interest
+}
+
+// offerAll queues m for all that r names, and reports whether there was any.
+func (s *session) offerAll(r *result, m *Msg) bool {
 	interest := false
 	for i := range r.plain {
 		if s.offer(&r.plain[i], m) {
@@ -60,23 +72,30 @@ func (s *session) Publish(m *Msg) bool {
 
 // offer queues m for a target, unless it has had all it wanted.
 func (s *session) offer(t *target, m *Msg) bool {
+	if t.sub.link != nil {
+		return s.offerLinked(t, m)
+	}
 	ok, last := t.sub.take()
 	if !ok {
 		return false
 	}
-	b := t.batch
-	if b.buf == nil {
-		b.buf = s.router.buffer()
-		s.dirty = append(s.dirty, b)
-	}
-	b.buf.items = append(b.buf.items, Delivery{Sub: t.sub, Msg: *m})
-	if s.queued++; s.queued >= maxQueued {
-		s.deliver()
-	}
+	s.queue(t.batch, t.sub, m)
 	if last {
 		t.sub.owner.end(t.sub)
 	}
 	return true
+}
+
+// queue puts m into b.
+func (s *session) queue(b *batch, sub *Subscription, m *Msg) {
+	if b.buf == nil {
+		b.buf = s.router.buffer()
+		s.dirty = append(s.dirty, b)
+	}
+	b.buf.items = append(b.buf.items, Delivery{Sub: sub, Msg: *m})
+	if s.queued++; s.queued >= maxQueued {
+		s.deliver()
+	}
 }
 
 // offerOne queues m for one member of a queue group, any one that can take it.
@@ -114,8 +133,9 @@ func (s *session) find(subject []byte) *result {
 }
 
 // fill matches subject into r.
-func (s *session) fill(r *result, subject []byte) {
-	a := s.account
+func (s *session) fill(r *result, subject []byte) { s.fillFrom(s.account, r, subject) }
+
+func (s *session) fillFrom(a *account, r *result, subject []byte) {
 	r.reset()
 	r.stamp = a.generations.stamp(view(subject)) // before the match: a change between the two makes r stale
 	s.matched = a.match(s.matched[:0], subject)
@@ -184,6 +204,7 @@ func (s *session) tidy() {
 	if len(s.batches) > maxBatches { // results and batches go together: there is one batch for a receiver
 		clear(s.batches)
 		s.cache.clear()
+		clear(s.abroad)
 		s.scratch.reset()
 	}
 	if cap(s.matched) > maxScratch {
@@ -191,6 +212,9 @@ func (s *session) tidy() {
 	}
 	if s.flushes++; s.flushes%sweepFlushes == 0 {
 		s.cache.sweep()
+		for _, c := range s.abroad {
+			c.sweep()
+		}
 	}
 }
 

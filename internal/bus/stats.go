@@ -103,6 +103,9 @@ func (r *Router) EachSubscription(account string, fn func(s *Subscription, kind 
 		return
 	}
 	for _, s := range a.all() {
+		if s.link != nil {
+			continue // not a party's own
+		}
 		if !fn(s, s.owner.kind, s.owner.id) {
 			return
 		}

@@ -16,6 +16,7 @@ type Subscription struct {
 	delivered atomic.Int64
 	max       atomic.Int64 // 0: no limit
 	owner     *party       // nil where another Bus than the Router made it
+	link      *link        // nil but for what stands for an import
 }
 
 // Delivered returns how many messages the subscription was given.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/internal/accounts"
 )
 
 // Action is what the command line asks for.
@@ -42,6 +44,8 @@ type Config struct {
 	// JetStreamAccounts are the accounts with JetStream, by name. Empty when JetStream is off, and in operator
 	// mode, where the claims of accounts say it.
 	JetStreamAccounts map[string]AccountLimits
+	// Accounts are what the accounts of the file offer each other and how they rename subjects.
+	Accounts []*accounts.Account
 	// DataDir is where the log lives, below store_dir. Empty when JetStream is off.
 	DataDir string
 
@@ -65,6 +69,7 @@ func Load(args []string, lookupEnv func(string) (string, bool)) (*Config, error)
 		return nil, err
 	}
 	c.Warnings = append(c.Warnings, file.warnings...)
+	c.Accounts = accountLinks(file)
 	if err := f.override(c.Server); err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ const (
 
 // notServed lists the keys that this build understands and does without; a start with them says so once.
 var notServed = []string{
-	"mappings", "maps", "accounts.*.mappings", "accounts.*.maps", "accounts.*.exports", "accounts.*.imports",
+	"accounts.*.exports.*.allow_trace", "accounts.*.imports.*.allow_trace",
 	"accounts.*.limits.max_subscriptions", "accounts.*.limits.max_subs", "accounts.*.limits.max_payload",
 	"accounts.*.limits.max_pay", "accounts.*.limits.max_leafnodes", "accounts.*.limits.max_leafs",
 	"accounts.*.msg_trace", "accounts.*.trace_dest", "accounts.*.nkey",
