@@ -180,8 +180,15 @@ func both(t *testing.T, sc script, quiet time.Duration) (r result) {
 	return r
 }
 
-// runParity runs every script on a real nats-server and on the gateway, all at once: they spend their time waiting.
+// runParity runs every script on a real nats-server and on the gateway, which serves it itself and then passes it on.
 func runParity(t *testing.T, scripts []script) {
+	t.Helper()
+	runScripts(t, scripts, both)
+	t.Run("upstream", func(t *testing.T) { runScripts(t, scripts, through) })
+}
+
+// runScripts runs every script as run does, all at once: they spend their time waiting.
+func runScripts(t *testing.T, scripts []script, run func(*testing.T, script, time.Duration) result) {
 	t.Helper()
 	results := make([]result, len(scripts))
 	var wg sync.WaitGroup
@@ -191,7 +198,7 @@ func runParity(t *testing.T, scripts []script) {
 			gate <- struct{}{}
 			defer func() { <-gate }()
 			for _, quiet := range quiets {
-				if results[i] = both(t, sc, quiet); slices.Equal(results[i].want, results[i].got) {
+				if results[i] = run(t, sc, quiet); slices.Equal(results[i].want, results[i].got) {
 					return
 				}
 			}

@@ -41,10 +41,13 @@ type passage struct {
 	subs passageSubs
 
 	connected bool   // a CONNECT has passed; the reader's
+	headers   bool   // the client and upstream have agreed on headers; the reader's
 	pings     uint64 // that were sent upstream; the reader's
 	pingDue   bool   // one of ours waits for the end of a message; the reader's
 	pongs     uint64 // that came; the other goroutine's
 
+	// blame is the reason of a connection whose client has sent what makes upstream hang up, with or without a word.
+	blame     atomic.Pointer[CloseReason]
 	ownPing   atomic.Uint64 // which of pings is ours and unanswered; 0: none
 	ownSent   atomic.Int64  // when it was sent, in Unix nanoseconds
 	lastHeard atomic.Int64  // when something came from upstream, in Unix nanoseconds
@@ -207,6 +210,10 @@ func (c *client) upstreamEnded(p *passage, err error) {
 	p.mu.Unlock()
 	if reason, known := lastWords[last]; known {
 		c.close(reason)
+		return
+	}
+	if reason := p.blame.Load(); reason != nil {
+		c.close(*reason)
 		return
 	}
 	c.server.upstreamLost.Add(1)

@@ -51,8 +51,10 @@ func (c *client) backward(p *passage) {
 			c.passInfo(p, f.Arg)
 			continue
 		case wire.OpErr:
+			text := errText(f.Arg)
+			p.subs.refused(text)
 			p.mu.Lock()
-			p.lastErr = errText(f.Arg)
+			p.lastErr = text
 			p.mu.Unlock()
 		case wire.OpNone, wire.OpPub, wire.OpHPub, wire.OpSub, wire.OpUnsub, wire.OpPing, wire.OpConnect, wire.OpOK:
 		}

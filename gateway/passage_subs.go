@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"regexp"
 	"sync"
 
 	"github.com/noetl/ehdb-gateway/gateway/wire"
@@ -51,6 +52,31 @@ func (s *passageSubs) delivered(sid []byte) {
 		delete(s.list, sub.SID)
 	}
 }
+
+// drop forgets them all, as upstream does at another CONNECT.
+func (s *passageSubs) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.list)
+}
+
+// refused forgets the subscription that an -ERR from upstream speaks of.
+func (s *passageSubs) refused(text string) {
+	m := refusedSub.FindStringSubmatch(text)
+	if m == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sid, sub := range s.list {
+		if sub.Subject == m[1] && sub.Queue == m[2] {
+			delete(s.list, sid)
+			return
+		}
+	}
+}
+
+var refusedSub = regexp.MustCompile(`^Permissions Violation for Subscription to "([^"]*)"(?: using queue "([^"]*)")?`)
 
 func (s *passageSubs) count() int {
 	s.mu.Lock()

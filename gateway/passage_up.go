@@ -47,6 +47,9 @@ func (c *client) forward(p *passage) bool {
 		case wire.OpPub, wire.OpHPub:
 			msgs++
 			bytes += int64(f.Size)
+			if f.Op == wire.OpHPub && !p.headers {
+				p.accuse(ReasonProtocolViolation)
+			}
 		case wire.OpSub:
 			p.subs.add(&f)
 		case wire.OpUnsub:
@@ -55,9 +58,18 @@ func (c *client) forward(p *passage) bool {
 			p.pings++
 		case wire.OpConnect:
 			c.passConnect(p, f.Arg)
-		case wire.OpNone, wire.OpPong, wire.OpInfo, wire.OpOK, wire.OpErr, wire.OpMsg, wire.OpHMsg:
+		case wire.OpErr:
+			p.accuse(ReasonParseError)
+		case wire.OpInfo:
+			if !json.Valid(f.Arg) {
+				p.accuse(ReasonProtocolViolation)
+			}
+		case wire.OpNone, wire.OpPong, wire.OpOK, wire.OpMsg, wire.OpHMsg:
 		}
 		run = extend(run, f.Raw)
+	}
+	if p.up.Opaque() {
+		p.accuse(ReasonProtocolViolation)
 	}
 	now := time.Now()
 	c.touch(now)
@@ -78,6 +90,9 @@ func (c *client) forward(p *passage) bool {
 	}
 	return true
 }
+
+// accuse notes what upstream will end the connection for.
+func (p *passage) accuse(reason CloseReason) { p.blame.CompareAndSwap(nil, &reason) }
 
 // extend is run and what follows it in memory.
 func extend(run, next []byte) []byte {
@@ -119,12 +134,20 @@ func (c *client) drainClient(p *passage) {
 
 // passConnect notes what the client tells about itself on the way.
 func (c *client) passConnect(p *passage, arg []byte) {
+	if p.connected {
+		p.subs.drop()
+	}
 	p.connected = true
+	if len(arg) > int(c.server.settings.Load().MaxControlLine) {
+		return // as upstream does
+	}
 	told := wire.DefaultConnect()
 	if json.Unmarshal(arg, &told) != nil {
-		return // upstream will say so
+		p.accuse(ReasonProtocolViolation)
+		return
 	}
 	told.Pass, told.Token, told.Sig, told.ProxySig, told.JWT = "", "", "", "", ""
+	p.headers = told.Headers && p.lastInfo().Headers
 	set := c.server.settings.Load()
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -115,7 +115,7 @@ type Options struct {
 	Metrics   http.Handler // served at /metrics
 	// Upstream is given when other servers serve the clients.
 	Upstream Upstream
-	Logger    *slog.Logger
+	Logger   *slog.Logger
 	// MetricsPort serves /metrics on one more port: -1 any free one, 0 none.
 	MetricsPort int
 	// Extra are further pages, by path.

@@ -188,5 +188,9 @@ func (f *Frame) message() bool {
 		f.Reply = a[names]
 	}
 	f.Size = parseSize(a[n-1])
-	return f.Size >= 0 && (sizes == 1 || parseSize(a[n-2]) >= 0)
+	if sizes == 1 {
+		return f.Size >= 0
+	}
+	hdr := parseSize(a[n-2])
+	return hdr >= 0 && hdr <= f.Size
 }
