@@ -14,6 +14,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/gateway/resolver"
+	"github.com/noetl/ehdb-gateway/internal/accounts"
 	"github.com/noetl/ehdb-gateway/internal/config"
 )
 
@@ -24,11 +25,11 @@ type operator struct {
 	service  *resolver.Service
 	log      *slog.Logger
 
-	mu       sync.Mutex // guards what follows
-	streams  *streams   // nil: JetStream is off, or not up yet
-	limits   map[string]config.AccountLimits
-	without  map[string]bool // accounts that have no JetStream
-	complain map[string]bool // accounts whose imports, exports and mappings were warned of
+	mu      sync.Mutex         // guards what follows
+	streams *streams           // nil: JetStream is off, or not up yet
+	links   *accounts.Registry // nil: not yet
+	limits  map[string]config.AccountLimits
+	without map[string]bool // accounts that have no JetStream
 }
 
 // newOperator returns nil if the configuration names no operator.
@@ -36,9 +37,7 @@ func newOperator(cfg *config.Config, log *slog.Logger) (*operator, error) {
 	if !cfg.OperatorMode() {
 		return nil, nil
 	}
-	o := &operator{
-		log: log, limits: map[string]config.AccountLimits{}, without: map[string]bool{}, complain: map[string]bool{},
-	}
+	o := &operator{log: log, limits: map[string]config.AccountLimits{}, without: map[string]bool{}}
 	source := auth.AccountSource(cfg.Server.AccountResolver)
 	if r := cfg.Resolver; r.Kind != "" {
 		dir, err := resolver.OpenDir(resolver.DirConfig{
@@ -50,12 +49,12 @@ func newOperator(cfg *config.Config, log *slog.Logger) (*operator, error) {
 		o.dir, source = dir, dir
 		log.Info("Managing accounts in {dir}", slog.String("dir", r.Dir))
 	}
-	accounts, err := auth.NewAccounts(cfg.Server, source, cfg.PinnedAccounts)
+	known, err := auth.NewAccounts(cfg.Server, source, cfg.PinnedAccounts)
 	if err != nil {
 		return nil, errors.Join(err, o.stop())
 	}
-	o.accounts = accounts
-	accounts.Watch(o.accountChanged)
+	o.accounts = known
+	known.Watch(o.accountChanged)
 	return o, nil
 }
 
@@ -66,7 +65,10 @@ func (o *operator) claimsChanged(account string) {
 	}
 	token, err := o.dir.Fetch(account)
 	if err == nil {
-		_, err = o.accounts.Update(account, token)
+		var now *auth.Account
+		if now, err = o.accounts.Update(account, token); err == nil {
+			o.accounts.FetchImported(now)
+		}
 	}
 	if err != nil {
 		o.log.Error("Update of account {account} failed: {error}",
@@ -129,17 +131,32 @@ func (o *operator) accountChanged(a *auth.Account) {
 		delete(o.limits, a.Name())
 		o.without[a.Name()] = a.Name() != o.accounts.System()
 	}
-	c := a.Claims
-	aside := !o.complain[a.Name()] && len(c.Imports)+len(c.Exports)+len(c.Mappings) > 0
-	o.complain[a.Name()] = o.complain[a.Name()] || aside
+	links := o.links
 	o.mu.Unlock()
-	if aside {
-		o.log.Warn("Account {account}: imports, exports and mappings are not served by this build and left aside",
-			slog.String("account", a.Name()))
+	if links != nil {
+		links.Set(linksOf(a))
 	}
 	if err := o.setStreams(); err != nil {
 		o.log.Error("Error configuring JetStream for account {account}: {error}",
 			slog.String("account", a.Name()), slog.Any("error", err))
+	}
+}
+
+// linksOf is what an account offers and takes; nothing once it is gone.
+func linksOf(a *auth.Account) *accounts.Account {
+	if a.Gone {
+		return &accounts.Account{Name: a.Name()}
+	}
+	return accounts.FromClaims(a.Claims)
+}
+
+// serveLinks puts in force what accounts offer each other, from now on.
+func (o *operator) serveLinks(r *accounts.Registry) {
+	o.mu.Lock()
+	o.links = r
+	o.mu.Unlock()
+	for _, name := range o.accounts.Known() {
+		r.Set(linksOf(o.accounts.Loaded(name)))
 	}
 }
 

@@ -26,7 +26,9 @@ func (a *app) reload() error {
 	if err := a.gw.SetOptions(next.Server); err != nil {
 		return err
 	}
-	a.links.Replace(next.Accounts)
+	if a.tenants == nil {
+		a.links.Replace(next.Accounts)
+	}
 	a.monitor.SetOptions(next.Server)
 	a.log.SetLevels(next.Server.Debug, next.Server.Trace)
 	if a.tenants != nil {

@@ -29,7 +29,7 @@ type AccountSource interface {
 // Account is an account of operator mode. Immutable: new claims make a new one.
 type Account struct {
 	// Claims are what the operator signed: limits, revocations, signing keys, and also imports, exports and mappings,
-	// which nobody here looks at.
+	// which internal/accounts reads.
 	Claims *jwt.AccountClaims
 	// Gone is an account that was deleted. Nobody can log in to it.
 	Gone bool
@@ -158,7 +158,21 @@ func (a *Accounts) Get(name string) (*Account, error) {
 	if acc != nil && !acc.Gone && !acc.Expired(time.Now()) {
 		return acc, nil
 	}
-	return a.fetch(name)
+	acc, err := a.fetch(name)
+	if err == nil {
+		a.FetchImported(acc)
+	}
+	return acc, err
+}
+
+// FetchImported makes the accounts that acc imports from known, and those that they import from, so that what is
+// imported is there for who logs in. One that cannot be fetched offers nothing.
+func (a *Accounts) FetchImported(acc *Account) {
+	for _, im := range acc.Claims.Imports {
+		if a.Loaded(im.Account) == nil {
+			_, _ = a.Get(im.Account) // a stranger cannot reach this: acc is signed by an operator
+		}
+	}
 }
 
 func (a *Accounts) fetch(name string) (*Account, error) {

@@ -200,7 +200,7 @@ func TestRegistry(t *testing.T) {
 	}, func(_ string, err error) { warned = append(warned, err.Error()) })
 	defer r.Close()
 	r.Set(&Account{Name: b, Imports: []Import{{Account: a, Subject: "svc", Local: "svc", Service: true, Token: token}}})
-	if n := <-in; n != 0 || len(warned) != 1 || !strings.Contains(warned[0], ErrNoExport.Error()) {
+	if n := <-in; n != 0 || len(warned) != 1 || !strings.Contains(warned[0], ErrUnknown.Error()) {
 		t.Fatalf("%d services before there is an export, warnings %q", n, warned)
 	}
 	r.Set(&Account{Name: a, Exports: []Export{{Subject: "svc", Service: true, TokenRequired: true}}})

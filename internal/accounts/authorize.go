@@ -13,6 +13,7 @@ import (
 
 // Reasons why an import brings nothing.
 var (
+	ErrUnknown      = errors.New("the account is not known")
 	ErrNoExport     = errors.New("the account does not export this")
 	ErrNotApproved  = errors.New("the export is not for this account")
 	ErrNoActivation = errors.New("the export needs an activation, and there is none that is valid")

@@ -121,7 +121,7 @@ func (r *Registry) links(a *Account) *bus.Links {
 func (r *Registry) addImport(l *bus.Links, a *Account, im *Import, now time.Time) error {
 	from := r.accounts[im.Account]
 	if from == nil {
-		return ErrNoExport
+		return ErrUnknown
 	}
 	e, until, err := from.authorize(a, im, now)
 	if err != nil {
