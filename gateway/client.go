@@ -24,8 +24,7 @@ type client struct {
 	conn   net.Conn // the socket: for deadlines and its end
 	stream net.Conn // what is read and written: conn, or TLS over it; settled before the reader and the writer run
 	cid    uint64
-	host   string // remote address
-	port   uint16
+	peer   atomic.Pointer[peer]
 	start  time.Time
 
 	web           bool // came by WebSocket
@@ -64,6 +63,7 @@ type client struct {
 	pingSent  time.Time
 	rtt       time.Duration
 	tasks     []func() // for the reader
+	unproxied bool     // the header of the proxy was not read yet; settled before the reader and the writer run
 	fronting  bool     // what precedes the protocol is going on, see negotiate
 	tls       *tls.ConnectionState
 	request   *ws.Request // that a WebSocket client began with; settled before the reader and the writer run
@@ -77,9 +77,10 @@ func newClient(s *Server, conn net.Conn, web bool) *client {
 		web: web, writeDeadline: set.WriteDeadline, noStall: set.NoFastProducerStall,
 		traced: s.tracing(),
 	}
+	c.peer.Store(&peer{})
 	if host, port, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
 		p, _ := strconv.ParseUint(port, 10, 16)
-		c.host, c.port = host, uint16(p)
+		c.peer.Store(&peer{host, uint16(p)})
 	}
 	c.out.init(&s.pool, set.MaxPending)
 	c.inline.init(conn)
@@ -110,7 +111,8 @@ func quoted[T string | []byte](key string, value T) slog.Attr {
 
 // String names the connection as nats-server's log does.
 func (c *client) String() string {
-	name := net.JoinHostPort(c.host, strconv.Itoa(int(c.port)))
+	at := c.remote()
+	name := net.JoinHostPort(at.host, strconv.Itoa(int(at.port)))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.request != nil && c.request.Forwarded != "" {
@@ -157,6 +159,7 @@ func (c *client) greet() bool {
 	info := c.firstInfo(set)
 	c.established.Store(!set.authOf(c).Required())
 	frontless := c.web || set.frontless()
+	c.unproxied = !frontless && set.ProxyProtocol
 	switch {
 	case frontless:
 		c.enqueue(string(c.infoLine(info)))

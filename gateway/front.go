@@ -35,34 +35,53 @@ func (set *settings) tlsRequired() bool  { return set.TLSConfig != nil && !set.A
 func (set *settings) tlsAvailable() bool { return set.TLSConfig != nil && set.AllowNonTLS }
 
 // frontless reports whether connections speak the protocol from the first byte on.
-func (set *settings) frontless() bool { return set.TLSConfig == nil }
+func (set *settings) frontless() bool { return set.TLSConfig == nil && !set.ProxyProtocol }
 
-// negotiate does what comes before the protocol: TLS, in the order that the options demand. Nothing but info was
+// negotiate does what comes before the protocol: the header of a proxy and TLS, in the order that the options demand. Nothing but info was
 // queued before. False means that the connection is over. It runs before the writer does.
 func (c *client) negotiate(set *settings, info wire.Info) bool {
 	if !c.beginFront() {
 		return false
 	}
-	first := set.TLSConfig != nil && set.TLSHandshakeFirst
-	secure := info.TLSRequired
-	if first && set.TLSHandshakeFirstFallback > 0 && !c.sniff(set.TLSHandshakeFirstFallback) {
-		// Silence: this is a client that waits for INFO.
-		first = false
-		info.TLSRequired = set.tlsRequired()
-		if !c.sendNow(c.infoLine(info)) {
-			return false
-		}
+	f := front{client: c, set: set, info: info, first: set.TLSConfig != nil && set.TLSHandshakeFirst}
+	if !f.fallBack() {
+		return false
 	}
-	if !first && set.tlsAvailable() {
+	// Behind a proxy the first bytes were those of the proxy.
+	if set.ProxyProtocol && (!c.unproxy() || !f.fallBack()) {
+		return false
+	}
+	secure := info.TLSRequired
+	if !f.first && set.tlsAvailable() {
 		secure = c.sniff(seconds(set.TLSTimeout)) && c.head()[0] == tlsRecord
 	}
 	if secure && !c.secure(tlsFront{set.TLSConfig, seconds(set.TLSTimeout), set.TLSPinnedCerts}, set.throttle) {
 		return false
 	}
-	if first && !c.sendNow(c.infoLine(info)) {
+	if f.first && !c.sendNow(c.infoLine(f.info)) {
 		return false
 	}
 	return c.endFront()
+}
+
+// front is how far a negotiation is.
+type front struct {
+	client *client
+	set    *settings
+	info   wire.Info
+	first  bool // TLS comes before INFO
+}
+
+// fallBack gives up on TLS before INFO if the options say when and the client is silent: then it waits for INFO. False
+// means that the connection is over.
+func (f *front) fallBack() bool {
+	wait := f.set.TLSHandshakeFirstFallback
+	if !f.first || wait <= 0 || f.client.sniff(wait) {
+		return true
+	}
+	f.first = false
+	f.info.TLSRequired = f.set.tlsRequired()
+	return f.client.sendNow(f.client.infoLine(f.info))
 }
 
 // beginFront lets a close interrupt what precedes the protocol. False: the connection has ended already.

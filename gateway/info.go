@@ -69,7 +69,10 @@ func (s *Server) currentInfo() wire.Info {
 
 // infoLine returns the INFO line for c.
 func (c *client) infoLine(info wire.Info) []byte {
-	info.ClientID, info.ClientIP = c.cid, c.host
+	info.ClientID = c.cid
+	if !c.unproxied {
+		info.ClientIP = c.remote().host
+	}
 	c.mu.Lock()
 	if c.passage == nil {
 		info.MaxPayload = c.server.settings.Load().maxPayload(c.login)

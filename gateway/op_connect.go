@@ -104,7 +104,7 @@ func (c *client) credentials() *auth.Credentials {
 	c.mu.Unlock()
 	return &auth.Credentials{
 		User: o.User, Password: o.Pass, Token: o.Token, Nkey: o.Nkey, Sig: o.Sig, JWT: o.JWT, ProxySig: o.ProxySig,
-		Nonce: c.nonce, Type: c.connectionType(), Host: c.host, TLS: state,
+		Nonce: c.nonce, Type: c.connectionType(), Host: c.remote().host, TLS: state,
 		ID: c.cid, Name: o.Name, Lang: o.Lang, Version: o.Version, Protocol: o.Protocol,
 	}
 }

@@ -248,8 +248,9 @@ func (s *Server) Kick(cid uint64) bool {
 
 // snapshot returns what is known about c.
 func (c *client) snapshot() ConnInfo {
+	at := c.remote()
 	out := ConnInfo{
-		CID: c.cid, IP: c.host, Port: int(c.port), Start: c.start, Websocket: c.web,
+		CID: c.cid, IP: at.host, Port: int(at.port), Start: c.start, Websocket: c.web,
 		LastActivity: time.Unix(0, c.lastActivity.Load()),
 		InMsgs:       c.inMsgs.Load(), InBytes: c.inBytes.Load(), Stalls: c.stalls.Load(),
 	}

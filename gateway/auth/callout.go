@@ -80,7 +80,7 @@ func (o *callout) request(c *Credentials, known *Login, public string) (header, 
 	claims.Audience, claims.UserNkey, claims.Server = calloutAudience, public, o.host.ID
 	claims.Expires = time.Now().Add(o.host.Timeout).UTC().Unix()
 	claims.ClientInformation = jwt.ClientInformation{
-		Host: c.Host, ID: c.ID, User: c.claimed(known), Name: c.Name, Kind: "Client", Type: "nats",
+		Host: c.Host, ID: c.ID, User: c.claimed(known), Name: c.Name, Kind: "Client", Type: clientType(c.Type),
 	}
 	if known != nil {
 		claims.ClientInformation.Tags, claims.ClientInformation.NameTag = known.Tags, known.Name
@@ -108,6 +108,14 @@ func (o *callout) request(c *Credentials, known *Login, public string) (header, 
 	}
 	data, err = o.host.XKey.Seal([]byte(token), o.xkey)
 	return fmt.Appendf(nil, "NATS/1.0\r\n%s: %s\r\n\r\n", calloutXKey, claims.Server.XKey), data, err
+}
+
+// clientType is a connection type as requests name it.
+func clientType(connectionType string) string {
+	if connectionType == TypeWebSocket {
+		return "websocket"
+	}
+	return "nats"
 }
 
 // claimed is who the client says it is.

@@ -239,7 +239,6 @@ func TestRefused(t *testing.T) {
 
 		"ocsp":             {"tls { cert_file: '" + cert + "', key_file: '" + key + "', ca_file: '" + cert + "', verify: true, ocsp_peer: true }", `"tls.ocsp_peer": OCSP is not served`},
 		"callout defaults": {"accounts { A { default_permissions { publish: x }, users [{user: a, password: b}] } }\nauthorization { auth_callout { issuer: ABJHLOVMPA4CI6R5KLNGOB4GSLNIY7IOUPAJC4YFNDLQVIOBYQGUWVLA, account: A, auth_users: [a] } }", `"accounts.A.default_permissions"`},
-		"proxy protocol":   {"proxy_protocol: true", `"proxy_protocol": the PROXY protocol is not served`},
 		"encryption":       {"jetstream { store_dir: /srv/x, key: secret }", `"jetstream.key": encryption at rest is not served`},
 		"foreign route":    {"cluster { name: c, listen: \"127.0.0.1:6222\", routes: [\"nats://nats-1:6222\"] }", `cluster.routes names other servers (nats-1:6222)`},
 		"tmp store":        {"jetstream { store_dir: /tmp/x }", `is below the system's temporary directory`},

@@ -15,7 +15,6 @@ import (
 // one does not start. Patterns are paths of keys; * stands for an account's name or an element of a list.
 var insecure = map[string]string{
 	"tls.ocsp_peer":            "OCSP is not served",
-	"proxy_protocol":           proxies,
 	"jetstream.key":            atRest,
 	"jetstream.ek":             atRest,
 	"jetstream.encryption_key": atRest,
@@ -23,8 +22,7 @@ var insecure = map[string]string{
 }
 
 const (
-	proxies = "the PROXY protocol is not served"
-	atRest  = "encryption at rest is not served"
+	atRest = "encryption at rest is not served"
 )
 
 // notServed lists the keys that this build understands and does without; a start with them says so once.
