@@ -33,7 +33,7 @@ func (c *client) describe(info *server.ClientInfo, detailed bool) {
 		return
 	}
 	start := c.start
-	info.Start, info.Host, info.ID = &start, c.host, c.cid
+	info.Start, info.Host, info.ID = &start, c.remote().host, c.cid
 	info.Name, info.Lang, info.Version = c.told.Name, c.told.Lang, c.told.Version
 	info.User, info.Jwt = c.told.User, c.told.JWT
 	if c.login != nil && c.login.User != "" {
