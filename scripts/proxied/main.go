@@ -8,6 +8,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -166,11 +167,14 @@ func (p *pair) path(name string) string { return filepath.Join(p.dir, name) }
 
 // write writes m as a configuration file: JSON is one.
 func write(path string, m map[string]any) error {
-	b, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // the format has other escapes
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(m); err != nil {
 		return err
 	}
-	return os.WriteFile(path, b, 0o600)
+	return os.WriteFile(path, b.Bytes(), 0o600)
 }
 
 // startNATS starts the nats-server and returns its URL.
