@@ -358,3 +358,44 @@ func TestSourcedCounters(t *testing.T) {
 		dumpStream(t, nc, tr, "S")
 	})
 }
+
+// What another server's source asks for, and gets: a consumer that suits the stream, and the stream's identity.
+func TestConsumersOfSources(t *testing.T) {
+	compare(t, func(t *testing.T, e endpoint, tr *transcript) {
+		nc := connect(t, e.URL)
+		api(t, nc, tr, `
+			STREAM.CREATE.L {"name":"L","subjects":["l"]}
+			STREAM.CREATE.W {"name":"W","subjects":["w"],"retention":"workqueue"}
+			STREAM.CREATE.I {"name":"I","subjects":["i"],"retention":"interest"}`)
+		publish(t, nc, tr, "l 1\nw 1\nw 2")
+		ask := func(stream, identity string, change string) string {
+			m := nats.NewMsg("$JS.API.CONSUMER.CREATE." + stream)
+			m.Data = fmt.Appendf(nil, `{"stream_name":%q,"config":{"name":"JS_SRC_x","deliver_subject":"d","ack_policy":"none",`+
+				`"ack_wait":79200000000000,"max_deliver":1,"idle_heartbeat":1000000000,"flow_control":true,"direct":true,`+
+				`"sourcing":true,"inactive_threshold":10000000000,"deliver_policy":"all"%s}}`, stream, change)
+			m.Header.Set("Nats-Required-Api-Level", "5")
+			if identity != "" {
+				m.Header.Set("Nats-Stream-Identity", identity)
+			}
+			a, err := nc.RequestMsg(m, 5*time.Second)
+			noErr(t, err)
+			was := a.Header.Get("Nats-Stream-Identity")
+			body := string(a.Data)
+			if was != "" {
+				body = strings.ReplaceAll(body, was, "<identity>")
+			}
+			body = regexp.MustCompile(`JS_SRC_x-[0-9A-Za-z]{8}`).ReplaceAllString(body, "JS_SRC_x-<id>")
+			body = regexp.MustCompile(`does not match: [0-9A-Za-z]{8}`).ReplaceAllString(body, "does not match: <identity>")
+			tr.Raw(fmt.Sprintf("%s %t %s (%d)", stream, identity != "", change, len(was)), []byte(body))
+			return was
+		}
+		for _, stream := range []string{"L", "W", "I"} {
+			identity := ask(stream, "", "")
+			ask(stream, "other", "")
+			ask(stream, identity, "")
+			ask(stream, identity, `,"durable_name":"JS_SRC_x"`)
+			api(t, nc, tr, "CONSUMER.NAMES."+stream)
+		}
+		api(t, nc, tr, "STREAM.INFO.W\nCONSUMER.DELETE.W.JS_SRC_x")
+	})
+}
