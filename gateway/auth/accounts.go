@@ -179,12 +179,12 @@ func (a *Accounts) fetch(name string) (*Account, error) {
 	if !nkeys.IsValidPublicAccountKey(name) {
 		return nil, ErrAccount
 	}
-	a.fetching <- struct{}{}
-	defer func() { <-a.fetching }()
 	a.mu.Lock()
 	source, system := a.source, a.system
 	a.mu.Unlock()
+	a.fetching <- struct{}{}
 	token, err := source.Fetch(name)
+	<-a.fetching
 	if err != nil {
 		if name == system {
 			return a.bootstrap()
@@ -221,7 +221,13 @@ func (a *Accounts) Update(name, token string) (*Account, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAccountInvalid, err)
 	}
-	return a.put(&Account{Claims: claims, token: token, defaults: defaults}), nil
+	acc := a.put(&Account{Claims: claims, token: token, defaults: defaults})
+	for _, i := range claims.Imports { // what it imports is there when its users are
+		if a.Loaded(i.Account) == nil {
+			_, _ = a.fetch(i.Account) // an import without its account brings nothing
+		}
+	}
+	return acc, nil
 }
 
 // verify decodes the claims of an account, which checks their signature, and looks whether we trust who signed.
