@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,7 +189,7 @@ func (d *Directory) ShardsSeen() (n int, exact bool) {
 
 // readParts reads every live part, and finds those that no manifest names.
 func (d *Directory) readParts(ctx context.Context) error {
-	dirs := map[string]bool{"parts": true}
+	dirs := map[string]bool{PartsDir: true}
 	if m := d.Manifest; m != nil {
 		for _, n := range slices.Sorted(maps.Keys(m.Parts)) {
 			if err := ctx.Err(); err != nil {
@@ -206,7 +207,30 @@ func (d *Directory) readParts(ctx context.Context) error {
 			return err
 		}
 	}
+	lost := slices.ContainsFunc(d.Files, func(f FileInfo) bool {
+		return f.Kind == "orphan" && path.Ext(f.Path) == ".part"
+	})
+	if d.Manifest == nil && lost {
+		f := d.damage(ManifestDir, 0, remedyRestore, "there are parts, and the manifest, which says which of them "+
+			"count, is missing")
+		f.Affected = listAffected
+	}
+	d.overlaps()
 	return nil
+}
+
+// overlaps reports sections of one log that have sequences in common.
+func (d *Directory) overlaps() {
+	for _, id := range sortedKeys(d.logs) {
+		l := d.logs[id]
+		slices.SortFunc(l.parts, func(a, b *Section) int { return cmp.Compare(a.FirstSeq, b.FirstSeq) })
+		for i := 1; i < len(l.parts); i++ {
+			if a, b := l.parts[i-1], l.parts[i]; b.FirstSeq <= a.LastSeq {
+				d.damage(b.Part.File, 0, remedyRepair, "it has records of log %d from sequence %d on, and so has %s",
+					l.ID, b.FirstSeq, a.Part.File)
+			}
+		}
+	}
 }
 
 // livePart reads a part and holds it against what the manifest says of it.
@@ -229,6 +253,9 @@ func (d *Directory) livePart(mp *ManifestPart) error {
 	d.Files = append(d.Files, FileInfo{Path: mp.Path, Kind: "part", Size: p.Size})
 	d.compare(p, mp)
 	for _, s := range p.Sections {
+		if _, ok := d.Manifest.Logs[s.Log]; !ok && !d.Manifest.Damaged {
+			continue // the log was dropped
+		}
 		i := slices.IndexFunc(mp.Sections, func(m SectionInfo) bool { return m.Log == s.Log })
 		if i >= 0 && s.Keys == 0 { // its own head cannot be read
 			s.SectionInfo = mp.Sections[i]
@@ -371,26 +398,26 @@ func (d *Directory) manifestLogs() {
 	if d.Manifest == nil {
 		return
 	}
+	if _, ok := d.storeRecord(); !ok && len(d.Manifest.Store) > 0 {
+		d.damage(d.Manifest.File, 0, remedyRepair, "what it says of the shards' positions does not read")
+	}
 	for id, m := range d.Manifest.Logs {
 		spec, ok := parseSpec(m.Spec)
+		if !ok || spec.Log != id {
+			d.damage(d.Manifest.File, 0, remedyRepair, "the description of log %d is not that of a log", id)
+		}
 		l := d.log(id, ok && spec.State || len(m.Checkpoint) > 0)
-		l.known = true
-		if ok {
+		l.known, l.sealed, l.skip = true, m.LastSeq, m.CheckpointPosition
+		if ok && id != catalogID {
 			l.Name, l.Shards, l.State = spec.Name, spec.Shards, spec.State
+		}
+		var err error
+		if l.base, err = parseCheckpoint(m.Checkpoint); err != nil {
+			d.damage(d.Manifest.File, 0, remedyRepair, "the checkpoint of log %d: %v", id, err)
 		}
 		l.LastSeq, l.LastTime = max(l.LastSeq, m.LastSeq), max(l.LastTime, m.LastTime)
 		d.NextLog = max(d.NextLog, id+1)
 	}
-}
-
-func (l *Log) manifestLog() *ManifestLog {
-	if l.d.Manifest == nil {
-		return nil
-	}
-	if m, ok := l.d.Manifest.Logs[l.ID]; ok {
-		return &m
-	}
-	return nil
 }
 
 // nameAffected puts names to the logs in findings.

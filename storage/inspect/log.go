@@ -24,6 +24,9 @@ type Log struct {
 	gone    []Run   // removed by records of the write-ahead log, of what may be in parts
 	holes   int     // of Directory.Holes, those before its last record
 	parts   []*Section
+	sealed  uint64    // records up to this sequence are accounted for in parts
+	skip    uint64    // of a state log: what has a position in its shard below this is in base
+	base    []*Record // of a state log: what the manifest holds of it
 }
 
 // entry says where a record of the write-ahead log is.
@@ -62,6 +65,9 @@ func (l *Log) lower(seq uint64) int {
 
 // moved notes a record that was written again. If its first place is gone it is new here.
 func (l *Log) moved(at int, rec *WALRecord) {
+	if rec.Seq <= l.sealed {
+		return
+	}
 	e := newEntry(at, rec)
 	if i := l.lower(rec.Seq); i < len(l.entries) && l.entries[i].seq == rec.Seq && !l.entries[i].dead {
 		l.entries[i] = e
@@ -112,11 +118,17 @@ func hasSeq(runs []Run, seq uint64) bool {
 }
 
 func (l *Log) change(at int, rec *WALRecord) {
+	if rec.Pos < l.skip {
+		return
+	}
 	if rec.Kind == KindCheckpoint {
-		l.changes = nil
+		l.begin()
 	}
 	l.changes = append(l.changes, newEntry(at, rec))
 }
+
+// begin makes l a state log that holds nothing.
+func (l *Log) begin() { l.changes, l.base = nil, nil }
 
 // finish puts late records where they belong.
 func (l *Log) finish() {

@@ -3,9 +3,16 @@ package inspect
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
+)
+
+// ManifestDir and PartsDir are where manifest and parts are, below the data directory.
+const (
+	ManifestDir = "manifest"
+	PartsDir    = "parts"
 )
 
 const (
@@ -136,7 +143,10 @@ func parseFrame(b []byte, off int, salt uint32) (f Frame, err error) {
 
 // loadManifest reads the newest manifest of the directory, if it has one.
 func (d *Directory) loadManifest() error {
-	names, err := d.fs.List(d.Path)
+	names, err := d.fs.List(path.Join(d.Path, ManifestDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -149,8 +159,9 @@ func (d *Directory) loadManifest() error {
 			newest = max(newest, gen)
 		}
 		if ok || strings.HasPrefix(name, manifestPrefix) {
-			if size, err := d.fs.Stat(path.Join(d.Path, name)); err == nil {
-				d.Files = append(d.Files, FileInfo{Path: name, Kind: "manifest", Size: size})
+			file := path.Join(ManifestDir, name)
+			if size, err := d.fs.Stat(path.Join(d.Path, file)); err == nil {
+				d.Files = append(d.Files, FileInfo{Path: file, Kind: "manifest", Size: size})
 			}
 		}
 	}
@@ -159,11 +170,11 @@ func (d *Directory) loadManifest() error {
 	}
 	for _, name := range gens[:len(gens)-1] { // names sort as generations do
 		d.add(Finding{
-			Severity: Note, File: name,
+			Severity: Note, File: path.Join(ManifestDir, name),
 			What: "an older manifest, left by a crash; the gateway removes it at its next start",
 		})
 	}
-	name := gens[len(gens)-1]
+	name := path.Join(ManifestDir, gens[len(gens)-1])
 	b, err := readFile(d.fs, path.Join(d.Path, name))
 	if err != nil {
 		return err

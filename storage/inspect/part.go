@@ -444,6 +444,15 @@ func eachRecord(b []byte, fn func(i uint32, r *Record) error) error {
 // PartName returns the name of a part's file.
 func PartName(number uint64, id [16]byte) string { return fmt.Sprintf("%020d-%x.part", number, id[:8]) }
 
+// PartNumber returns the number in a part's name; 0 if it has none.
+func PartNumber(name string) uint64 {
+	n, ok := parsePartName(path.Base(name))
+	if !ok {
+		return 0
+	}
+	return n
+}
+
 // parsePartName returns the number in a part's name.
 func parsePartName(name string) (number uint64, ok bool) {
 	if len(name) != 20+1+16+5 || path.Ext(name) != ".part" {

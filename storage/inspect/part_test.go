@@ -42,7 +42,7 @@ func buildSealed(t *testing.T, o part.Options, nparts, n, keys int) *sealed {
 	must(t, err)
 	must(t, w.Replay(func(tail.LSN, tail.Pos, []byte) error { return nil }))
 	must(t, w.Close())
-	m, err := manifest.Open(x.fsys, dataDir, manifest.Options{Create: true})
+	m, err := manifest.Open(x.fsys, dataDir+"/manifest", manifest.Options{Create: true})
 	must(t, err)
 	must(t, m.Apply(&manifest.Edit{Logs: []manifest.Log{
 		{ID: 2, Spec: logSpec(2, "ACC/A")}, {ID: 3, Spec: logSpec(3, "ACC/B")},
@@ -192,7 +192,7 @@ func TestKeyIsMissing(t *testing.T) {
 // productReads opens manifest and parts with the product's readers and verifies them.
 func productReads(t *testing.T, fsys vfs.FS, keys *part.Keys) error {
 	t.Helper()
-	m, err := manifest.Open(fsys, dataDir, manifest.Options{})
+	m, err := manifest.Open(fsys, dataDir+"/manifest", manifest.Options{})
 	if err != nil {
 		return err
 	}

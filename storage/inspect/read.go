@@ -59,8 +59,8 @@ func (d *Directory) Each(ctx context.Context, l *Log, from, to uint64, fn func(*
 
 func (d *Directory) eachChange(ctx context.Context, l *Log, fn func(*Record) bool) error {
 	w := walReader{d: d}
-	if m := l.manifestLog(); m != nil && len(m.Checkpoint) > 0 && (len(l.changes) == 0 || !l.changes[0].checkpoint) {
-		if !fn(&Record{Data: m.Checkpoint, Checkpoint: true}) {
+	for _, r := range l.base {
+		if !fn(r) {
 			return nil
 		}
 	}

@@ -40,6 +40,7 @@ type Run struct{ First, N uint64 }
 type WALRecord struct {
 	Place uint64 // in the block
 	Shard uint64
+	Pos   uint64 // position in the shard
 	Kind  Kind
 	Log   uint64 // of a store record: the lowest id not given yet
 
@@ -127,7 +128,7 @@ func parseSection(f *fields, into *block) error {
 			return &bodyError{start + r.pos, fmt.Errorf("record: %w", err)}
 		}
 		last = rec.Place
-		rec.Shard, rec.off = s.shard, rec.off+start
+		rec.Shard, rec.Pos, rec.off = s.shard, s.first+n, rec.off+start
 		into.records = append(into.records, rec)
 	}
 	if r.left() > 0 {

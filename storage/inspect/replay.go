@@ -169,6 +169,9 @@ func (r *replayer) store(at int, rec *WALRecord) {
 }
 
 func (r *replayer) message(at int, l *Log, rec *WALRecord) {
+	if rec.Seq <= l.sealed {
+		return
+	}
 	if rec.Seq <= l.LastSeq {
 		r.problem(at, rec.off, "record %d of log %d comes after record %d", rec.Seq, l.ID, l.LastSeq)
 		return
@@ -198,13 +201,16 @@ func (r *replayer) exists(at int, l *Log, rec *WALRecord) {
 		}
 	}
 	r.d.NextLog = max(r.d.NextLog, l.ID+1)
+	if l.State && rec.Pos < l.skip {
+		return
+	}
 	if l.ID == catalogID {
-		l.changes = nil
+		l.begin()
 		return
 	}
 	l.known, l.Name, l.Shards = true, rec.Name, slices.Clone(rec.Shards)
 	if l.State {
-		l.changes = nil
+		l.begin()
 		return
 	}
 	if n := len(r.d.Holes); l.holes < n && l.LastSeq == 0 {
@@ -234,6 +240,13 @@ func (d *Directory) drop(id uint64) {
 // finish brings logs into order and reports what the missing blocks mean for them.
 func (r *replayer) finish() {
 	d := r.d
+	store, _ := d.storeRecord()
+	d.NextLog = max(d.NextLog, store.Log)
+	for s, h := range store.Heads {
+		if r.shard(uint64(s)) && !r.seen[s] {
+			r.heads[s] = max(r.heads[s], h)
+		}
+	}
 	d.heads = r.heads
 	for ; r.holes < len(d.Holes); r.holes++ {
 		d.Holes[r.holes].Heads = slices.Clone(r.heads)

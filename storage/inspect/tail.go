@@ -329,7 +329,7 @@ func (t *tailReader) finish() {
 		return
 	}
 	first, last := &d.Segments[0], &d.Segments[len(d.Segments)-1]
-	if first.Base > d.floor() && d.Manifest != nil {
+	if first.Base > d.floor() && d.floor() > 0 {
 		d.damage(first.File, 24, remedyRestore, "the log starts with block %d, but by the manifest those from %d on "+
 			"are nowhere else: a segment before it is missing", first.Base, d.floor())
 	}

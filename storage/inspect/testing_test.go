@@ -151,7 +151,7 @@ func must(t *testing.T, err error) {
 func files(t *testing.T, fsys vfs.FS) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
-	for _, dir := range []string{dataDir, dataDir + "/wal", dataDir + "/parts"} {
+	for _, dir := range []string{dataDir, dataDir + "/wal", dataDir + "/parts", dataDir + "/manifest"} {
 		names, err := fsys.List(dir)
 		if err != nil {
 			continue

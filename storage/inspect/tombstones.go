@@ -10,8 +10,14 @@ import (
 
 const tombHead = 16
 
+// storeTombHead is what the store puts before tombstones: how many bytes the records counted for.
+const storeTombHead = 8
+
 // parseTombs reads the tombstones of a section of count records.
 func parseTombs(b []byte, count uint32) (*roaring.Bitmap, error) {
+	if len(b) >= storeTombHead && string(b[:4]) != "EHTB" {
+		b = b[storeTombHead:]
+	}
 	if len(b) < tombHead || string(b[:4]) != "EHTB" {
 		return nil, errors.New("these are no tombstones")
 	}

@@ -110,6 +110,9 @@ func (r *repairer) replace(file string, b []byte) error {
 	_, _ = rand.Read(id[:]) // never fails
 	name := path.Join(r.dir, file)
 	temp := name + "-" + hex.EncodeToString(id[:]) + ".tmp"
+	if err := vfs.MakeDir(r.fs, path.Dir(name)); err != nil {
+		return err
+	}
 	err := r.create(temp, func(f vfs.File) error {
 		_, err := f.WriteAt(b, 0)
 		return err

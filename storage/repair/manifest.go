@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"maps"
+	"path"
 	"slices"
 
 	"github.com/noetl/ehdb-gateway/storage/inspect"
@@ -91,10 +92,13 @@ func encodeItems(m *inspect.Manifest) (b []byte) {
 func (r *repairer) manifest(m *inspect.Manifest) error {
 	old := m.File
 	m.Generation++
-	name := fmt.Sprintf("manifest-%020d", m.Generation)
+	name := path.Join(inspect.ManifestDir, fmt.Sprintf("manifest-%020d", m.Generation))
 	if err := r.replace(name, encodeManifest(m)); err != nil {
 		return err
 	}
 	r.did(name, "written, for the parts as they are now")
+	if old == "" {
+		return nil
+	}
 	return r.putAside(old)
 }

@@ -9,23 +9,27 @@ import (
 	"github.com/noetl/ehdb-gateway/storage/part"
 )
 
-// parts writes the records that are whole of each damaged part to a new one, and a manifest that names it instead. If
-// the manifest itself is damaged nothing is done here: it cannot be told which parts count.
+// parts writes the records that are whole of each damaged part to a new one, and a manifest that names it instead.
 func (r *repairer) parts(ctx context.Context) error {
 	m := r.d.Manifest
+	changed := m != nil && m.Damaged
+	if m == nil && r.d.DamagedFile(inspect.ManifestDir) {
+		m, changed = emptyManifest(), true
+	}
 	if m == nil {
 		return nil
 	}
-	if m.Damaged {
-		return fmt.Errorf("%s is damaged: which parts count, and what is deleted in them, cannot be told. Restore the "+
-			"manifest from a backup of the same directory; until then records can be read with: ehdbctl storage dump",
-			m.File)
+	if changed {
+		if err := r.rebuild(ctx, m); err != nil {
+			return err
+		}
 	}
 	var old []string
-	changed := false
 	for n, mp := range m.Parts {
 		p := r.part(n)
 		switch {
+		case r.adopted[n]: // it is whole
+			continue
 		case p == nil:
 			r.did(mp.Path, "left out of the manifest: the file is missing")
 			dropPart(m, n)

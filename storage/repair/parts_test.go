@@ -32,15 +32,23 @@ func sealed(t *testing.T, o part.Options) (map[string][]byte, *history) {
 	must(t, err)
 	must(t, w.Replay(func(tail.LSN, tail.Pos, []byte) error { return nil }))
 	must(t, w.Close())
-	m, err := manifest.Open(fsys, dir, manifest.Options{Create: true})
+	m, err := manifest.Open(fsys, dir+"/manifest", manifest.Options{Create: true})
 	must(t, err)
-	must(t, m.Apply(&manifest.Edit{Logs: []manifest.Log{{ID: 2}, {ID: 3}}}))
+	must(t, m.Apply(&manifest.Edit{Logs: []manifest.Log{
+		{ID: 2, Spec: logSpec(2, "ACC/A")}, {ID: 3, Spec: logSpec(3, "ACC/B")},
+	}}))
 	h := &history{map[uint64]map[uint64]string{2: {}, 3: {}}, map[uint64]map[uint64]bool{2: {}, 3: {}}}
 	for n := range uint64(3) {
 		sealPart(t, fsys, m, o, h, n*recordsEach)
 	}
 	must(t, m.Close())
 	return files(t, fsys), h
+}
+
+// logSpec is a log record from its kind on (docs/format/records.md).
+func logSpec(id byte, name string) []byte {
+	b := []byte{4, id, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}
+	return append(append(b, byte(len(name))), name...)
 }
 
 func sealPart(t *testing.T, fsys vfs.FS, m *manifest.Manifest, o part.Options, h *history, after uint64) {
@@ -83,7 +91,7 @@ func sealPart(t *testing.T, fsys vfs.FS, m *manifest.Manifest, o part.Options, h
 // verified opens manifest and parts with the product's readers, and verifies all of them.
 func verified(t *testing.T, fsys vfs.FS, keys *part.Keys) {
 	t.Helper()
-	m, err := manifest.Open(fsys, dir, manifest.Options{})
+	m, err := manifest.Open(fsys, dir+"/manifest", manifest.Options{})
 	must(t, err)
 	missing, err := m.Missing(dir)
 	must(t, err)
@@ -182,4 +190,80 @@ func resurrected(r *repair.Report) bool {
 		}
 	}
 	return false
+}
+
+// TestRepairsManifests changes, cuts and takes away the manifest: it is made again of what can be read of it and of the
+// parts that are there, and no record is lost.
+func TestRepairsManifests(t *testing.T) {
+	t.Parallel()
+	all, h := sealed(t, part.Options{BlockSize: 400})
+	step := 31
+	if slow() {
+		step = 1
+	}
+	n := 0
+	for file, b := range all {
+		if !strings.Contains(file, "/manifest-") {
+			continue
+		}
+		images := map[string]map[string][]byte{file + " is gone": with(all, file, nil)}
+		for off := 0; off < len(b); off += step {
+			changed := append([]byte(nil), b...)
+			changed[off] ^= 1 << (off % 8)
+			images[fmt.Sprintf("flip at %d", off)] = with(all, file, changed)
+			images[fmt.Sprintf("cut to %d", off)] = with(all, file, b[:off])
+		}
+		for what, image := range images {
+			if !damaged(t, image) {
+				continue
+			}
+			n++
+			if lost := rebuilt(t, image, h, what); lost > 0 {
+				t.Fatalf("%s: %d records are lost", what, lost)
+			}
+		}
+	}
+	if n == 0 {
+		t.Fatal("nothing was shown")
+	}
+}
+
+// rebuilt repairs a directory whose manifest is damaged. What was deleted may be there again.
+func rebuilt(t *testing.T, all map[string][]byte, h *history, what string) (lost int) {
+	t.Helper()
+	fsys := disk(t, all)
+	r, err := repair.Run(t.Context(), repair.Options{FS: fsys, Dir: dir})
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	for _, f := range r.After {
+		if f.Severity == inspect.Damage {
+			t.Fatalf("%s: after the repair: %s", what, f.String())
+		}
+	}
+	verified(t, fsys, nil)
+	d, err := inspect.Read(t.Context(), inspect.Options{FS: fsys, Dir: dir})
+	must(t, err)
+	found := map[uint64]map[uint64]bool{}
+	for _, l := range d.Logs {
+		found[l.ID] = map[uint64]bool{}
+		must(t, d.Each(t.Context(), l, 0, ^uint64(0), func(rec *inspect.Record) bool {
+			if got := text(rec.Seq, rec.Key, rec.Header, rec.Data); !l.State && h.all[l.ID][rec.Seq] != got {
+				t.Fatalf("%s: log %d has %s", what, l.ID, got)
+			}
+			found[l.ID][rec.Seq] = true
+			return true
+		}))
+	}
+	for log, live := range h.live {
+		for seq := range live {
+			if !found[log][seq] {
+				lost++
+			}
+		}
+	}
+	if lost > 0 {
+		t.Logf("found %v\ndone %v", r.Before, r.Actions)
+	}
+	return lost
 }

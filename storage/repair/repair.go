@@ -76,6 +76,9 @@ type repairer struct {
 	dir    string
 	d      *inspect.Directory
 	report *Report
+
+	rebuilt bool            // the manifest was damaged, and is made of what is there
+	adopted map[uint64]bool // parts that are in the manifest again
 }
 
 // Run repairs a data directory that no process has open. A directory without damage is left as it is.

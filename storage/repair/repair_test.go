@@ -104,7 +104,7 @@ func build(t *testing.T, n int) (map[string][]byte, *history) {
 func files(t *testing.T, fsys vfs.FS) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
-	for _, d := range []string{dir, dir + "/wal", dir + "/parts"} {
+	for _, d := range []string{dir, dir + "/wal", dir + "/parts", dir + "/manifest"} {
 		names, err := fsys.List(d)
 		if err != nil {
 			continue

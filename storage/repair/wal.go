@@ -345,7 +345,7 @@ func (p *walPlan) recovery(ctx context.Context) ([]byte, error) {
 		if l.Known() {
 			continue
 		}
-		s.add(logRecord(l, nameOf(l)))
+		s.add(logRecord(l, nameOf(l), shardsOf(l)))
 		p.r.did(inspect.WALDir, "log %d is known again, as %q", l.ID, nameOf(l))
 		if !l.State {
 			continue
@@ -380,7 +380,7 @@ const catalogID = 1
 
 // catalog adds what the catalog lacks.
 func (p *walPlan) catalog(ctx context.Context, s *recordList) error {
-	if p.r.o.Catalog == nil || len(p.d.Holes) == 0 && s.count == 0 {
+	if p.r.o.Catalog == nil || len(p.d.Holes) == 0 && s.count == 0 && !p.r.rebuilt {
 		return nil
 	}
 	var entries [][]byte
@@ -441,7 +441,7 @@ func shardsOf(l *inspect.Log) []uint64 {
 }
 
 // logRecord is the record that says that l exists, from its kind on.
-func logRecord(l *inspect.Log, name string) []byte {
+func logRecord(l *inspect.Log, name string, shards []uint64) []byte {
 	b := binary.AppendUvarint([]byte{byte(inspect.KindLog)}, l.ID)
 	flags := byte(0)
 	if l.State {
@@ -449,7 +449,6 @@ func logRecord(l *inspect.Log, name string) []byte {
 	}
 	b = binary.AppendUvarint(append(b, flags), l.LastSeq)
 	b = binary.LittleEndian.AppendUint64(b, uint64(l.LastTime))
-	shards := shardsOf(l)
 	b = binary.AppendUvarint(b, uint64(len(shards)))
 	for _, s := range shards {
 		b = binary.AppendUvarint(b, s)
