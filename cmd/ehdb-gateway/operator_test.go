@@ -2,12 +2,17 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -370,4 +375,58 @@ func TestReloadOfPreloadedAccounts(t *testing.T) {
 	}
 	p.signal(syscall.SIGHUP)
 	p.awaitLog("Failed to reload server configuration: config reload does not support moving to or from an account resolver")
+}
+
+// Accounts come from a web server; only the pinned ones may be used.
+func TestURLResolver(t *testing.T) {
+	c := newCompany(t)
+	tenant, unpinned := newKey(t, nkeys.CreateAccount), newKey(t, nkeys.CreateAccount)
+	tokens := map[string]string{
+		c.system.pub: c.systemJWT, tenant.pub: c.account(t, tenant, nil), unpinned.pub: c.account(t, unpinned, nil),
+	}
+	var asked atomic.Int64
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := strings.TrimPrefix(r.URL.Path, "/accounts/")
+		if name == "" {
+			return
+		}
+		asked.Add(1)
+		token, ok := tokens[name]
+		if !ok {
+			http.NotFound(w, r)
+		}
+		_, _ = io.WriteString(w, token)
+	}))
+	defer web.Close()
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	text := fmt.Sprintf("operator: %q\nsystem_account: %s\nresolver: URL(%s/accounts/)\nresolver_pinned_accounts: [%s]\n",
+		c.operatorJWT, c.system.pub, web.URL, tenant.pub)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, "-c", file)
+	user, _ := creds(t, tenant, nil)
+	before := asked.Load()
+	for range 3 {
+		p.connect(nats.UserCredentials(user))
+	}
+	if n := asked.Load() - before; n != 1 {
+		t.Errorf("the account was fetched %d times", n)
+	}
+	stranger, _ := creds(t, newKey(t, nkeys.CreateAccount), nil)
+	other, _ := creds(t, unpinned, nil)
+	for _, file := range []string{stranger, other} {
+		if _, err := nats.Connect(p.ports.Nats[0], nats.UserCredentials(file)); !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("not a pinned account: %v", err)
+		}
+	}
+	if n := asked.Load() - before; n != 1 {
+		t.Errorf("strangers made %d fetches", n-1)
+	}
+	admin, _ := creds(t, c.system, nil)
+	sys := p.connect(nats.UserCredentials(admin))
+	ask(t, sys, "$SYS.REQ.ACCOUNT."+tenant.pub+".CLAIMS.UPDATE", c.account(t, tenant, func(a *jwt.AccountClaims) { a.Limits.Conn = 0 }), `"message": "jwt updated"`)
+	if _, err := nats.Connect(p.ports.Nats[0], nats.UserCredentials(user)); err == nil {
+		t.Error("an account without connections lets in")
+	}
 }
