@@ -281,8 +281,8 @@ func (d *Directory) compare(p *Part, mp *ManifestPart) {
 	if p.Damaged || p.Locked {
 		return
 	}
-	if n, ok := parsePartName(path.Base(p.File)); ok && (n != mp.Number || PartName(n, p.ID) != path.Base(p.File)) {
-		d.damage(p.File, 16, remedyRestore, "the file's name is not that of part %d with the id %x", mp.Number, p.ID)
+	if n, ok := parsePartName(path.Base(p.File)); ok && PartName(n, p.ID) != path.Base(p.File) {
+		d.damage(p.File, 16, remedyRestore, "the file's name is not that of a part with the id %x", p.ID)
 	}
 	if p.Shard != mp.Shard {
 		d.damage(p.File, 32, remedyRepair, "it is of shard %d, the manifest says %d", p.Shard, mp.Shard)

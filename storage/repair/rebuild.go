@@ -56,9 +56,10 @@ func (r *repairer) rebuild(ctx context.Context, m *inspect.Manifest) error {
 	return nil
 }
 
-// loose returns the whole parts that no manifest names, the newest first: one that was merged of others comes before
-// those.
+// loose returns the whole parts that no manifest names, those that were made last first: one that was merged of others
+// comes before those.
 func (r *repairer) loose(ctx context.Context) (out []inspect.ManifestPart, err error) {
+	made := map[string]int64{}
 	for _, f := range r.d.Files {
 		if f.Kind != "orphan" || path.Ext(f.Path) != ".part" {
 			continue
@@ -78,9 +79,11 @@ func (r *repairer) loose(ctx context.Context) (out []inspect.ManifestPart, err e
 		for _, s := range p.Sections {
 			mp.Sections = append(mp.Sections, s.SectionInfo)
 		}
-		out = append(out, mp)
+		out, made[f.Path] = append(out, mp), p.Created
 	}
-	slices.SortFunc(out, func(a, b inspect.ManifestPart) int { return cmp.Compare(b.Number, a.Number) })
+	slices.SortFunc(out, func(a, b inspect.ManifestPart) int {
+		return cmp.Or(cmp.Compare(made[b.Path], made[a.Path]), cmp.Compare(b.Number, a.Number))
+	})
 	return out, nil
 }
 
