@@ -57,7 +57,8 @@ type passage struct {
 	info    wire.Info // the last from upstream
 	account string    // that the client is in, as far as upstream has said
 	lastErr string    // the text of the last -ERR
-	silent  int       // checks in a row at which upstream was quiet
+	silent  int       // checks in a row without a sound from upstream since the one before
+	checked time.Time // the last of them
 	ended   bool      // there is nothing more to send to upstream
 }
 
@@ -228,7 +229,7 @@ func errText(arg []byte) string { return strings.Trim(strings.TrimSpace(string(a
 // errSilent is a server upstream that does not answer any more.
 var errSilent = errors.New("no answer to PING")
 
-// checkUpstream pings a quiet server upstream, or gives the connection up when it has not answered often enough. PINGs
+// checkUpstream pings the server upstream, or gives the connection up when it has not answered often enough. PINGs
 // of the client and of the server pass to the other side as they are; this one is the gateway's own, so that a half-open
 // connection upstream is noticed whatever the client does.
 func (c *client) checkUpstream() {
@@ -237,13 +238,13 @@ func (c *client) checkUpstream() {
 	}
 	p := c.passage
 	set := c.server.settings.Load()
-	quiet := time.Since(time.Unix(0, p.lastHeard.Load())) >= set.PingInterval
 	p.mu.Lock()
-	if quiet {
-		p.silent++
-	} else {
+	if time.Unix(0, p.lastHeard.Load()).After(p.checked) {
 		p.silent = 0
+	} else {
+		p.silent++
 	}
+	p.checked = time.Now()
 	stale := p.silent > set.MaxPingsOut
 	p.mu.Unlock()
 	if stale {

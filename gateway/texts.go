@@ -73,6 +73,7 @@ func (r CloseReason) explained() bool {
 		ReasonAuthTimeout, ReasonAuthFailure, ReasonParseError, ReasonProtocolViolation, ReasonBadProtocolVersion,
 		ReasonMaxConnections, ReasonMaxAccountConns, ReasonMaxPayload, ReasonMaxControlLine, ReasonNoRespondersNoHdrs,
 		ReasonMaxSubscriptions, ReasonCredentialsRevoked, ReasonAuthExpired,
+		ReasonUpstreamUnreachable,
 	}
 	return slices.Contains(told, r)
 }
