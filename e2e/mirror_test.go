@@ -88,12 +88,11 @@ func change(t *testing.T, nc *nats.Conn, calls string) {
 	}
 }
 
-// reaches waits until a stream's last sequence is last and its mirror and sources have no lag.
-func reaches(t *testing.T, nc *nats.Conn, name string, last uint64) *server.StreamInfo {
+// reaches waits until a stream's last sequence is last.
+func reaches(t *testing.T, nc *nats.Conn, name string, last uint64) {
 	t.Helper()
-	var resp server.JSApiStreamInfoResponse
 	within(t, 30*time.Second, func() error {
-		resp = server.JSApiStreamInfoResponse{}
+		var resp server.JSApiStreamInfoResponse
 		noErr(t, json.Unmarshal(request(t, nc, "$JS.API.STREAM.INFO."+name, ""), &resp))
 		if resp.Error != nil {
 			return resp.Error
@@ -103,7 +102,6 @@ func reaches(t *testing.T, nc *nats.Conn, name string, last uint64) *server.Stre
 		}
 		return nil
 	})
-	return resp.StreamInfo
 }
 
 // linked waits until a stream's mirror or first source has heard from its origin.
@@ -117,7 +115,7 @@ func linked(t *testing.T, nc *nats.Conn, name string) {
 			from = resp.Sources[0]
 		}
 		if from.Active < 0 {
-			return fmt.Errorf("stream %s has not heard from %s: %+v", name, from.Name, from.Error)
+			return fmt.Errorf("stream %s has not heard from %s: %w", name, from.Name, from.Error)
 		}
 		return nil
 	})

@@ -89,7 +89,7 @@ func (e *streamEntry) linkUp(cfg *server.StreamConfig) error {
 			return
 		}
 		if e.copies.running {
-			l.Start()
+			l.Start(e.acc.svc.stopping)
 		}
 		after = append(after, &copyLink{Link: l, index: index, mirror: mirror})
 	}
@@ -109,7 +109,7 @@ func (e *streamEntry) linkUp(cfg *server.StreamConfig) error {
 	return errors.Join(errs...)
 }
 
-func (e *streamEntry) newLink(src *server.StreamSource, mirror bool) (*source.Link, error) {
+func (e *streamEntry) newLink(src *server.StreamSource, mirror bool) (*source.Link, error) { //nolint:revive // a kind
 	o := source.Options{
 		Account:   e.acc.name,
 		Domain:    e.acc.svc.opts.Domain,
@@ -141,7 +141,7 @@ func (e *streamEntry) startLinks() {
 	}
 	e.copies.running = true
 	for _, l := range e.copies.links {
-		l.Start()
+		l.Start(e.acc.svc.stopping)
 	}
 }
 

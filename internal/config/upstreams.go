@@ -44,8 +44,8 @@ func (d *decoder) upstreams(f field) (out []Upstream) {
 	slices.SortFunc(out, func(a, b Upstream) int { return strings.Compare(a.Name, b.Name) })
 	for i := range out {
 		for _, other := range out[:i] {
-			both := slices.ContainsFunc(out[i].Accounts, func(a string) bool { return slices.Contains(other.Accounts, a) })
-			if both && out[i].API == other.API {
+			shared := func(account string) bool { return slices.Contains(other.Accounts, account) }
+			if out[i].API == other.API && slices.ContainsFunc(out[i].Accounts, shared) {
 				f.errorf("%s and %s have the same api, %q", other.Name, out[i].Name, other.API)
 			}
 		}

@@ -120,9 +120,9 @@ func filtersOf(s *server.StreamSource) (out []string) {
 	return out
 }
 
-// Start begins to copy.
-func (l *Link) Start() {
-	ctx, cancel := context.WithCancel(context.Background())
+// Start begins to copy, until ctx ends or Stop is called.
+func (l *Link) Start(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
 	l.cancel = cancel
 	l.loop.Go(func() { l.run(ctx) })
 }

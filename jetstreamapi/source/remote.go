@@ -147,8 +147,8 @@ func (r *remote) control(m *Message) error {
 			server.JSLastConsumerSeq, r.dseq, server.JSLastStreamSeq, r.seq)
 		return r.wire.Send(m.Reply, "", header, nil)
 	}
-	if last, err := strconv.ParseUint(string(jsapi.HeaderValue(m.Header, server.JSLastConsumerSeq)), 10, 64); err == nil &&
-		last > 0 && last != r.dseq {
+	last := string(jsapi.HeaderValue(m.Header, server.JSLastConsumerSeq))
+	if n, err := strconv.ParseUint(last, 10, 64); err == nil && n > 0 && n != r.dseq {
 		return errGap
 	}
 	if stalled := jsapi.HeaderValue(m.Header, server.JSConsumerStalled); len(stalled) > 0 {
@@ -254,7 +254,7 @@ const anotherIdentity = "-"
 
 // accept takes over what the origin answered.
 func (l *Link) accept(r *remote, a *answer) (*opened, error) {
-	if a.ConsumerInfo == nil || a.ConsumerInfo.Config == nil {
+	if a.ConsumerInfo == nil || a.Config == nil {
 		return nil, errors.New("invalid consumer create response")
 	}
 	info := a.ConsumerInfo

@@ -120,26 +120,44 @@ func (c *completion) sources() *server.ApiError {
 		if err := checkSourceFilters(src); err != nil {
 			return err
 		}
-		if src.Consumer != nil {
-			if !validSourceConsumer(src) {
-				return server.NewJSSourceDurableConsumerCfgInvalidError()
-			}
-			consumer := originName(src) + " " + src.Consumer.Name
-			if consumers[consumer] {
-				return server.NewJSSourceDurableConsumerDuplicateDetectedError()
-			}
-			consumers[consumer] = true
+		if err := checkSourceConsumer(src, consumers); err != nil {
+			return err
 		}
-		if src.External != nil {
-			c.external(src.External)
-			continue
+		if err := c.sourceOrigin(src); err != nil {
+			return err
 		}
-		if origin := c.ask(src.Name); origin != nil {
-			c.origins = append(c.origins, origin.Subjects...)
-			if tooSmall(c.cfg, origin) {
-				return server.NewJSSourceMaxMessageSizeTooBigError()
-			}
-		}
+	}
+	return nil
+}
+
+// checkSourceConsumer checks the consumer of a source, if it has one, and adds it to those that are taken.
+func checkSourceConsumer(src *server.StreamSource, taken map[string]bool) *server.ApiError {
+	if src.Consumer == nil {
+		return nil
+	}
+	if !validSourceConsumer(src) {
+		return server.NewJSSourceDurableConsumerCfgInvalidError()
+	}
+	name := originName(src) + " " + src.Consumer.Name
+	if taken[name] {
+		return server.NewJSSourceDurableConsumerDuplicateDetectedError()
+	}
+	taken[name] = true
+	return nil
+}
+
+func (c *completion) sourceOrigin(src *server.StreamSource) *server.ApiError {
+	if src.External != nil {
+		c.external(src.External)
+		return nil
+	}
+	origin := c.ask(src.Name)
+	if origin == nil {
+		return nil
+	}
+	c.origins = append(c.origins, origin.Subjects...)
+	if tooSmall(c.cfg, origin) {
+		return server.NewJSSourceMaxMessageSizeTooBigError()
 	}
 	return nil
 }

@@ -55,10 +55,10 @@ func NewMapper(list []server.SubjectTransformConfig) (Mapper, error) {
 // ErrNotMirror says that the stream is no mirror any more, or no more has the source.
 var ErrNotMirror = errors.New("the stream does not copy from there any more")
 
-// AddMirrored stores messages of the stream this one mirrors, with their sequences and times; a sequence that is missing
-// between two of them counts as deleted. Those the stream has already are passed over. It returns how many of the batch
-// it is done with, and why not with the next: a *server.ApiError where a publisher would have got that. stall is as in
-// bus.Sink.
+// AddMirrored stores messages of the stream this one mirrors, with their sequences and times; a sequence that is
+// missing between two of them counts as deleted. Those the stream has already are passed over. It returns how many of
+// the batch it is done with, and why not with the next: a *server.ApiError where a publisher would have got that. stall
+// is as in bus.Sink.
 func (s *Stream) AddMirrored(batch []Copy, mapper Mapper) (done int, stall <-chan struct{}, err error) {
 	s.mu.Lock()
 	set := s.settings.Load()
@@ -191,8 +191,8 @@ func (s *Stream) addCopy(set *settings, in *incoming) error {
 	return nil
 }
 
-// storedCopy returns the header as a copy keeps it: what a publisher expected of the origin is not asked of this stream,
-// and a batch is one no more.
+// storedCopy returns the header as a copy keeps it: what a publisher expected of the origin is not asked of this
+// stream, and a batch is one no more.
 func storedCopy(header []byte) []byte {
 	if !strings.Contains(string(header), "Nats-Expected-") && !strings.Contains(string(header), "Nats-Batch-") {
 		return header

@@ -11,10 +11,11 @@ import (
 
 // Messages that were copied from another stream carry where they come from in the header Nats-Stream-Source:
 //
-//	<stream[:hash of its API prefix][:C=hash of its consumer]> <sequence> <filters> <destinations> <subject> [<identity>]
+//	<stream[:hash of its API prefix][:C=hash of its consumer]> <sequence> <filters> <destinations> <subject>
 //
-// Filters and destinations are lists with form feeds between, ">" where there is none. The first, third and fourth
-// field together are the index name of the source they came by: a target finds by it where to go on.
+// and, where it is known, the identity of the stream. Filters and destinations are lists with form feeds between, ">"
+// where there is none. The first, third and fourth field together are the index name of the source they came by: a
+// target finds by it where to go on.
 
 // ShortHash is nats-server's hash of names: eight letters and digits.
 func ShortHash(text string) string {
