@@ -37,8 +37,8 @@ func (set *settings) tlsAvailable() bool { return set.TLSConfig != nil && set.Al
 // frontless reports whether connections speak the protocol from the first byte on.
 func (set *settings) frontless() bool { return set.TLSConfig == nil && !set.ProxyProtocol }
 
-// negotiate does what comes before the protocol: the header of a proxy and TLS, in the order that the options demand. Nothing but info was
-// queued before. False means that the connection is over. It runs before the writer does.
+// negotiate does what comes before the protocol: the header of a proxy and TLS, in the order that the options demand.
+// Nothing but info was sent before. False means that the connection is over. It runs before the writer does.
 func (c *client) negotiate(set *settings, info wire.Info) bool {
 	if !c.beginFront() {
 		return false

@@ -72,7 +72,7 @@ func (s *service) answer(req *jwt.AuthorizationRequestClaims) string {
 	if s.account != "" {
 		u.Audience, u.IssuerAccount = "", s.target
 	}
-	u.Permissions.Pub.Allow.Add("yes.>", "$SYS.REQ.USER.AUTH")
+	u.Pub.Allow.Add("yes.>", "$SYS.REQ.USER.AUTH")
 	resp := jwt.NewAuthorizationResponseClaims(req.UserNkey)
 	resp.Audience = req.Server.ID
 	switch name {
@@ -107,7 +107,7 @@ func (s *service) answer(req *jwt.AuthorizationRequestClaims) string {
 		u.Times = []jwt.TimeRange{{Start: time.Now().Add(2 * time.Hour).Format(time.TimeOnly), End: time.Now().Add(3 * time.Hour).Format(time.TimeOnly)}}
 	case "told":
 		// what the request says of the client, as far as it is the same on both servers
-		u.Permissions.Pub.Allow.Add(strings.ReplaceAll(fmt.Sprintf("told.%s.%s.%s.%v.%d", req.ClientInformation.Kind,
+		u.Pub.Allow.Add(strings.ReplaceAll(fmt.Sprintf("told.%s.%s.%s.%v.%d", req.ClientInformation.Kind,
 			req.ClientInformation.Type, req.ClientInformation.User, req.ClientInformation.Nonce != "", req.ConnectOptions.Protocol), " ", "_"))
 	}
 	resp.Jwt = userBy.sign(u)
@@ -183,7 +183,7 @@ func TestParityCalloutOfAccounts(t *testing.T) {
 	}
 	// The service signs users of the target with the target's own key.
 	s.issuer = authAccount
-	_, sentinel := r.user(authAccount, func(u *jwt.UserClaims) { u.BearerToken = true; u.Permissions.Pub.Deny.Add(">") })
+	_, sentinel := r.user(authAccount, func(u *jwt.UserClaims) { u.BearerToken = true; u.Pub.Deny.Add(">") })
 	_, alien := r.user(newRealm(t).account("x", nil), func(u *jwt.UserClaims) { u.BearerToken = true })
 	deeds := "PUB yes.x 1\r\nx\r\nPUB no.x 1\r\nx\r\n"
 	as := func(token, jwt string) attempt {

@@ -24,9 +24,9 @@ type signer struct {
 	pub string
 }
 
-func newSigner(t *testing.T, make func() (nkeys.KeyPair, error)) *signer {
+func newSigner(t *testing.T, create func() (nkeys.KeyPair, error)) *signer {
 	t.Helper()
-	kp, err := make()
+	kp, err := create()
 	check(t, err)
 	pub, err := kp.PublicKey()
 	check(t, err)
@@ -46,7 +46,6 @@ type realm struct {
 	operator *signer
 	system   *signer
 	preload  map[string]string
-	conf     string
 }
 
 func newRealm(t *testing.T) *realm {
@@ -130,7 +129,7 @@ func TestParityJWT(t *testing.T) {
 			scoped: func(u *jwt.UserScope) {
 				u.Template.Pub.Allow.Add("scoped.>", "name.{{name()}}.>", "acc.{{account-name()}}", "{{subject()}}.x")
 				u.Template.Sub.Allow.Add("in.{{name()}}.>", "_INBOX.>")
-				u.Template.Limits.Payload, u.Template.Limits.Subs = 10, 2
+				u.Template.Payload, u.Template.Subs = 10, 2
 			},
 			tagScoped: func(u *jwt.UserScope) {
 				u.Template.Pub.Allow.Add("d.{{tag(dept)}}.{{tag(city)}}", "same.{{tag(dept)}}.{{tag(dept)}}", "at.{{account-tag(zone)}}")
@@ -187,13 +186,13 @@ func TestParityJWT(t *testing.T) {
 	attempts := map[string]attempt{
 		"plain": r.login(plain, nil, deeds), "in the account's name": r.login(plain, in(plain), ""),
 		"permissions": r.login(plain, func(u *jwt.UserClaims) {
-			u.Permissions.Pub.Allow.Add("a.>")
-			u.Permissions.Pub.Deny.Add("a.no")
-			u.Permissions.Sub.Allow.Add("a.>", "q grp")
-			u.Permissions.Resp = &jwt.ResponsePermission{MaxMsgs: 1, Expires: time.Minute}
+			u.Pub.Allow.Add("a.>")
+			u.Pub.Deny.Add("a.no")
+			u.Sub.Allow.Add("a.>", "q grp")
+			u.Resp = &jwt.ResponsePermission{MaxMsgs: 1, Expires: time.Minute}
 		}, deeds),
-		"deny only": r.login(plain, func(u *jwt.UserClaims) { u.Permissions.Pub.Deny.Add("a.>") }, deeds),
-		"responses": r.login(plain, func(u *jwt.UserClaims) { u.Permissions.Resp = &jwt.ResponsePermission{MaxMsgs: 1} }, deeds),
+		"deny only": r.login(plain, func(u *jwt.UserClaims) { u.Pub.Deny.Add("a.>") }, deeds),
+		"responses": r.login(plain, func(u *jwt.UserClaims) { u.Resp = &jwt.ResponsePermission{MaxMsgs: 1} }, deeds),
 		"another key": func(info server.Info) (map[string]any, string) {
 			return map[string]any{"jwt": token, "sig": signed(other, info)}, ""
 		},
@@ -215,8 +214,8 @@ func TestParityJWT(t *testing.T) {
 		"bearer strict":  bearer(strict, nil),
 		"limits":         r.login(strict, nil, "SUB a 1\r\nSUB b 2\r\nSUB c 3\r\nSUB d 4\r\nPUB a 20\r\n01234567890123456789\r\n"),
 		"too large":      r.login(strict, nil, "PUB a 21\r\n012345678901234567890\r\n"),
-		"own limits":     r.login(strict, func(u *jwt.UserClaims) { u.Limits.Payload, u.Limits.Subs = 5, 1 }, "SUB a 1\r\nSUB b 2\r\nPUB a 6\r\n012345\r\n"),
-		"wider limits":   r.login(strict, func(u *jwt.UserClaims) { u.Limits.Payload, u.Limits.Subs = math.MaxInt32, 100 }, ""),
+		"own limits":     r.login(strict, func(u *jwt.UserClaims) { u.Limits.Payload, u.Subs = 5, 1 }, "SUB a 1\r\nSUB b 2\r\nPUB a 6\r\n012345\r\n"),
+		"wider limits":   r.login(strict, func(u *jwt.UserClaims) { u.Limits.Payload, u.Subs = math.MaxInt32, 100 }, ""),
 		"no connections": r.login(closed, nil, ""), "revoked account": r.login(allRevoked, nil, ""),
 		"alien": r.login(alien, nil, ""), "nowhere": r.login(nowhere, nil, ""),
 		"alien key":         r.login(key, in(plain), ""),
@@ -228,7 +227,7 @@ func TestParityJWT(t *testing.T) {
 		}), deeds),
 		"scoped too large":      r.login(scoped, and(in(keyed), func(u *jwt.UserClaims) { u.SetScoped(true) }), "PUB scoped.x 11\r\n01234567890\r\n"),
 		"scoped without a name": r.login(scoped, and(in(keyed), func(u *jwt.UserClaims) { u.SetScoped(true) }), deeds),
-		"scoped with rights":    r.login(scoped, and(in(keyed), func(u *jwt.UserClaims) { u.Permissions.Pub.Allow.Add(">") }), deeds),
+		"scoped with rights":    r.login(scoped, and(in(keyed), func(u *jwt.UserClaims) { u.Pub.Allow.Add(">") }), deeds),
 		"scoped by tags": r.login(tagScoped, and(in(keyed), func(u *jwt.UserClaims) {
 			u.SetScoped(true)
 			u.Tags.Add("dept:a", "dept:b", "city:x", "city:y")
@@ -255,7 +254,7 @@ func TestParityJWT(t *testing.T) {
 	ours, _ := startRealm(t, opts())
 	sameLogins(t, oracle(t, opts()).Addr(), ours.Addr(), attempts)
 
-	_, sentinel := r.user(plain, func(u *jwt.UserClaims) { u.BearerToken = true; u.Permissions.Pub.Allow.Add("sentinel") })
+	_, sentinel := r.user(plain, func(u *jwt.UserClaims) { u.BearerToken = true; u.Pub.Allow.Add("sentinel") })
 	opts = r.config(fmt.Sprintf("default_sentinel: %q\n", sentinel))
 	ours, _ = startRealm(t, opts())
 	sameLogins(t, oracle(t, opts()).Addr(), ours.Addr(), map[string]attempt{

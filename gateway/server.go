@@ -66,7 +66,8 @@ type settings struct {
 // newSettings returns the settings of settled options.
 func newSettings(o *Options) *settings {
 	set := &settings{
-		Options: o.Server, auth: o.Auth, webAuth: o.webAuth, accounts: o.Accounts, maxConns: map[string]int{}, throttle: newThrottle(o.Server.TLSRateLimit),
+		Options: o.Server, auth: o.Auth, webAuth: o.webAuth, accounts: o.Accounts, maxConns: map[string]int{},
+		throttle: newThrottle(o.Server.TLSRateLimit),
 	}
 	for _, a := range o.Server.Accounts {
 		if n := a.MaxActiveConnections(); n >= 0 {

@@ -67,7 +67,8 @@ func (c *client) secure(front tlsFront, t *throttle) bool {
 		return false
 	}
 	c.debug("TLS handshake complete, version {version}, cipher suite {suite}",
-		slog.String("version", tls.VersionName(state.Version)), slog.String("suite", tls.CipherSuiteName(state.CipherSuite)))
+		slog.String("version", tls.VersionName(state.Version)),
+		slog.String("suite", tls.CipherSuiteName(state.CipherSuite)))
 	c.stream = conn
 	c.inline = inline{} // it writes past TLS
 	c.mu.Lock()

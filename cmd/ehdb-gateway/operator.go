@@ -51,7 +51,8 @@ func newOperator(cfg *config.Config, log *slog.Logger) (*operator, error) {
 	}
 	known, err := auth.NewAccounts(cfg.Server, source, cfg.PinnedAccounts)
 	if err != nil {
-		return nil, errors.Join(err, o.stop())
+		o.stop()
+		return nil, err
 	}
 	o.accounts = known
 	known.Watch(o.accountChanged)
@@ -227,12 +228,11 @@ func sameResolver(now, next *config.Config) error {
 	return nil
 }
 
-func (o *operator) stop() error {
+func (o *operator) stop() {
 	if o.service != nil {
 		o.service.Stop()
 	}
 	if o.dir != nil {
 		o.dir.Close()
 	}
-	return nil
 }

@@ -60,6 +60,7 @@ type company struct {
 }
 
 func newCompany(t *testing.T) *company {
+	t.Helper()
 	c := &company{operator: newKey(t, nkeys.CreateOperator), system: newKey(t, nkeys.CreateAccount)}
 	op := jwt.NewOperatorClaims(c.operator.pub)
 	op.SystemAccount = c.system.pub
@@ -72,6 +73,7 @@ func newCompany(t *testing.T) *company {
 
 // account returns signed claims of an account with JetStream.
 func (c *company) account(t *testing.T, a keyPair, edit func(*jwt.AccountClaims)) string {
+	t.Helper()
 	claims := jwt.NewAccountClaims(a.pub)
 	claims.Name = "tenant"
 	claims.Limits.JetStreamLimits = jwt.JetStreamLimits{
@@ -84,13 +86,10 @@ func (c *company) account(t *testing.T, a keyPair, edit func(*jwt.AccountClaims)
 }
 
 // creds writes a credentials file of a new user.
-func creds(t *testing.T, account keyPair, edit func(*jwt.UserClaims)) (string, string) {
+func creds(t *testing.T, account keyPair) (string, string) {
 	t.Helper()
 	user := newKey(t, nkeys.CreateUser)
 	claims := jwt.NewUserClaims(user.pub)
-	if edit != nil {
-		edit(claims)
-	}
 	seed, err := user.Seed()
 	if err != nil {
 		t.Fatal(err)
@@ -124,10 +123,10 @@ func TestOperatorMode(t *testing.T) {
 	dir, store := filepath.Join(t.TempDir(), "jwt"), t.TempDir()
 	file := c.config(t, fmt.Sprintf("resolver { type: full, dir: %q, allow_delete: true }\njetstream { store_dir: %q }", dir, store))
 	p := start(t, "-c", file)
-	admin, _ := creds(t, c.system, nil)
+	admin, _ := creds(t, c.system)
 	sys := p.connect(nats.UserCredentials(admin))
 	tenant := newKey(t, nkeys.CreateAccount)
-	user, userPub := creds(t, tenant, nil)
+	user, userPub := creds(t, tenant)
 	url := p.ports.Nats[0]
 	if _, err := nats.Connect(url, nats.UserCredentials(user)); err == nil {
 		t.Fatal("an account that nobody knows lets in")
@@ -155,7 +154,7 @@ func TestOperatorMode(t *testing.T) {
 	ask(t, sys, "$SYS.REQ.ACCOUNT."+poor.pub+".CLAIMS.UPDATE", c.account(t, poor, func(a *jwt.AccountClaims) {
 		a.Limits.JetStreamLimits = jwt.JetStreamLimits{}
 	}), `"code": 200`)
-	poorUser, _ := creds(t, poor, nil)
+	poorUser, _ := creds(t, poor)
 	pjs, err := jetstream.New(p.connect(nats.UserCredentials(poorUser)))
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +179,7 @@ func TestOperatorMode(t *testing.T) {
 	}
 	ask(t, sys, "$SYS.REQ.CLAIMS.UPDATE", c.account(t, tenant, func(a *jwt.AccountClaims) { a.Revoke(userPub) }), `"code": 200`)
 	p.await("the revocation", nc.IsClosed)
-	user, _ = creds(t, tenant, nil)
+	user, _ = creds(t, tenant)
 	nc = p.connect(nats.UserCredentials(user), nats.NoReconnect())
 	del := jwt.NewGenericClaims(c.operator.pub)
 	del.Data["accounts"] = []string{tenant.pub}
@@ -244,10 +243,11 @@ func TestClaimRequestsAsNATSServer(t *testing.T) {
 }
 
 func sameAnswers(t *testing.T, kind string) {
+	t.Helper()
 	c := newCompany(t)
 	tenant, second, third := newKey(t, nkeys.CreateAccount), newKey(t, nkeys.CreateAccount), newKey(t, nkeys.CreateAccount)
-	admin, _ := creds(t, c.system, nil)
-	user, _ := creds(t, tenant, nil)
+	admin, _ := creds(t, c.system)
+	user, _ := creds(t, tenant)
 	bad := c.account(t, tenant, func(a *jwt.AccountClaims) { a.Limits.JetStreamTieredLimits = jwt.JetStreamTieredLimits{"": {}} })
 	del := func(by keyPair, accounts ...string) string {
 		g := jwt.NewGenericClaims(by.pub)
@@ -351,7 +351,7 @@ func told(m *nats.Msg) string {
 func TestReloadOfPreloadedAccounts(t *testing.T) {
 	c := newCompany(t)
 	tenant := newKey(t, nkeys.CreateAccount)
-	user, pub := creds(t, tenant, nil)
+	user, pub := creds(t, tenant)
 	file := c.config(t, "resolver: MEMORY")
 	put := func(edit func(*jwt.AccountClaims)) {
 		text := fmt.Sprintf("operator: %q\nsystem_account: %s\nresolver: MEMORY\nresolver_preload { %s: %q, %s: %q }\n",
@@ -405,7 +405,7 @@ func TestURLResolver(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, "-c", file)
-	user, _ := creds(t, tenant, nil)
+	user, _ := creds(t, tenant)
 	before := asked.Load()
 	for range 3 {
 		p.connect(nats.UserCredentials(user))
@@ -413,8 +413,8 @@ func TestURLResolver(t *testing.T) {
 	if n := asked.Load() - before; n != 1 {
 		t.Errorf("the account was fetched %d times", n)
 	}
-	stranger, _ := creds(t, newKey(t, nkeys.CreateAccount), nil)
-	other, _ := creds(t, unpinned, nil)
+	stranger, _ := creds(t, newKey(t, nkeys.CreateAccount))
+	other, _ := creds(t, unpinned)
 	for _, file := range []string{stranger, other} {
 		if _, err := nats.Connect(p.ports.Nats[0], nats.UserCredentials(file)); !errors.Is(err, nats.ErrAuthorization) {
 			t.Errorf("not a pinned account: %v", err)
@@ -423,7 +423,7 @@ func TestURLResolver(t *testing.T) {
 	if n := asked.Load() - before; n != 1 {
 		t.Errorf("strangers made %d fetches", n-1)
 	}
-	admin, _ := creds(t, c.system, nil)
+	admin, _ := creds(t, c.system)
 	sys := p.connect(nats.UserCredentials(admin))
 	ask(t, sys, "$SYS.REQ.ACCOUNT."+tenant.pub+".CLAIMS.UPDATE", c.account(t, tenant, func(a *jwt.AccountClaims) { a.Limits.Conn = 0 }), `"message": "jwt updated"`)
 	if _, err := nats.Connect(p.ports.Nats[0], nats.UserCredentials(user)); err == nil {

@@ -286,7 +286,7 @@ func (a *app) stop() error {
 		a.gw.Shutdown()
 	}
 	if a.tenants != nil {
-		errs = append(errs, a.tenants.stop())
+		a.tenants.stop()
 	}
 	if a.monitor != nil {
 		errs = append(errs, a.monitor.Close())

@@ -181,7 +181,7 @@ func (o *callout) open(answer []byte, public string) (*jwt.UserClaims, error) {
 	claims.Validate(vr)
 	switch {
 	case len(vr.Issues) > 0:
-		return nil, fmt.Errorf("the answer is not valid: %v", vr.Issues[0])
+		return nil, fmt.Errorf("the answer is not valid: %w", vr.Issues[0])
 	case claims.Subject != public:
 		return nil, errors.New("the answer is not for this user")
 	case claims.Audience != o.host.ID.ID:
@@ -203,7 +203,7 @@ func (o *callout) open(answer []byte, public string) (*jwt.UserClaims, error) {
 	user.Validate(vr)
 	switch {
 	case len(vr.Issues) > 0:
-		return nil, fmt.Errorf("the user in the answer is not valid: %v", vr.Issues[0])
+		return nil, fmt.Errorf("the user in the answer is not valid: %w", vr.Issues[0])
 	case user.Subject != public:
 		return nil, errors.New("the user in the answer is another one")
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"slices"
 	"strings"
 
 	"github.com/go-ldap/ldap/v3"
@@ -123,12 +124,12 @@ func subjectDN(raw []byte) *ldap.DN {
 		return nil
 	}
 	dn := &ldap.DN{}
-	for i := len(parts) - 1; i >= 0; i-- {
-		if len(parts[i]) == 0 {
+	for _, part := range slices.Backward(parts) {
+		if len(part) == 0 {
 			continue
 		}
 		rdn := &ldap.RelativeDN{}
-		for _, attr := range parts[i] {
+		for _, attr := range part {
 			name, known := attributeTypes[attr.Type.String()]
 			value, text := attr.Value.(string)
 			if !known || !text {

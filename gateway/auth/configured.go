@@ -59,7 +59,8 @@ func NewConfigured(o *server.Options) (*Configured, error) {
 	if a.noAuthUser != "" && a.users[a.noAuthUser] == nil && a.nkeys[a.noAuthUser] == nil {
 		return nil, fmt.Errorf("no_auth_user: %q is not a user", a.noAuthUser)
 	}
-	a.openToGlobal = a.system != "" && a.noAuthUser == "" && len(o.Users)+len(o.Nkeys) > 0 && onlySystemUsers(o, a.system)
+	a.openToGlobal = a.system != "" && a.noAuthUser == "" && len(o.Users)+len(o.Nkeys) > 0 &&
+		onlySystemUsers(o, a.system)
 	return a, nil
 }
 
@@ -196,13 +197,23 @@ func (a *Configured) anybody(c *Credentials, proxied bool) (*Login, error) {
 			return a.byCertificate(c, proxied)
 		}
 		if c.User != "" {
-			u := a.users[c.User]
-			if u != nil && a.fromCert && u.password == "" {
-				return nil, ErrCertificate
-			}
-			return u.accept(c, proxied)
+			return a.byName(c, proxied)
 		}
 	}
+	return a.bySecret(c, proxied)
+}
+
+// byName accepts the user whom the client names. One without a password is known by its certificate alone.
+func (a *Configured) byName(c *Credentials, proxied bool) (*Login, error) {
+	u := a.users[c.User]
+	if u != nil && a.fromCert && u.password == "" {
+		return nil, ErrCertificate
+	}
+	return u.accept(c, proxied)
+}
+
+// bySecret accepts who has the token, or is the single user.
+func (a *Configured) bySecret(c *Credentials, proxied bool) (*Login, error) {
 	switch {
 	case a.token == "" && a.user == "":
 	case a.proxyNeeded && !proxied:

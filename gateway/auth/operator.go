@@ -160,7 +160,7 @@ func (a *Account) login(user *jwt.UserClaims, system string) (*Login, error) {
 		AccountDeadline: unixTime(a.Claims.Expires),
 		Limits: &Limits{
 			MaxPayload:     tighter(user.Limits.Payload, limits.Payload),
-			MaxSubs:        tighter(user.Limits.Subs, limits.Subs),
+			MaxSubs:        tighter(user.Subs, limits.Subs),
 			MaxConnections: limits.Conn,
 		},
 	}, nil

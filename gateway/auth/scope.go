@@ -84,9 +84,12 @@ func (t *template) list(subjects []string, strict bool) (jwt.StringList, error) 
 			out = append(out, s)
 			continue
 		}
-		filled, err := t.subject(s, strict)
-		if err != nil {
+		filled, err := t.subject(s)
+		switch {
+		case err != nil:
 			return nil, err
+		case strict && len(filled) == 0:
+			return nil, fmt.Errorf("template %q: a tag has no value", s)
 		}
 		for _, f := range filled {
 			switch {
@@ -103,8 +106,9 @@ func (t *template) list(subjects []string, strict bool) (jwt.StringList, error) 
 	return out, nil
 }
 
-// subject returns what a subject becomes: with tags that have several values, every combination.
-func (t *template) subject(s string, strict bool) ([]string, error) {
+// subject returns what a subject becomes: with tags that have several values, every combination; with one that has
+// none, nothing.
+func (t *template) subject(s string) ([]string, error) {
 	out := []string{s}
 	found := placeholder.FindAllString(s, -1)
 	slices.Sort(found)
@@ -112,12 +116,6 @@ func (t *template) subject(s string, strict bool) ([]string, error) {
 		values, err := t.values(strings.TrimSpace(strings.Trim(found, "{}")))
 		if err != nil {
 			return nil, fmt.Errorf("template %q: %w", s, err)
-		}
-		if len(values) == 0 {
-			if strict {
-				return nil, fmt.Errorf("template %q: %s has no value", s, found)
-			}
-			return nil, nil
 		}
 		if len(out)*len(values) > maxExpansions {
 			return nil, fmt.Errorf("template %q expands to more than %d subjects", s, maxExpansions)

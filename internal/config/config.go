@@ -36,8 +36,8 @@ type Config struct {
 	EHDB   EHDB
 	Bus    Bus
 
-	// Resolver and PinnedAccounts are of operator mode: where the claims of accounts are, and the only accounts that may
-	// be used, if not all may.
+	// Resolver and PinnedAccounts are of operator mode: where the claims of accounts are, and the only accounts that
+	// may be used, if not all may.
 	Resolver       Resolver
 	PinnedAccounts []string
 

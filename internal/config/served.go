@@ -63,7 +63,7 @@ func (c *Config) checkServed(file *parsedFile) error {
 	return nil
 }
 
-// calloutDefaults are errors for accounts with default_permissions, which users whom auth_callout lets in would not get.
+// calloutDefaults are errors for accounts with default_permissions, which users from auth_callout would not get.
 func calloutDefaults(file *parsedFile) (errs []error) {
 	_, raw := unwrap(file.root["accounts"])
 	accounts, _ := raw.(map[string]any)
