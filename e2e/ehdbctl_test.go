@@ -157,3 +157,40 @@ func served(t *testing.T, p *process, want map[string]map[uint64]string, report 
 		t.Errorf("%d messages are lost, want the one that was damaged", lost)
 	}
 }
+
+// TestRepairKeepsAStreamWithoutConfiguration: when the catalog's entry of a stream is lost the stream is there after the
+// repair, with its messages, and can be given a configuration again.
+func TestRepairKeepsAStreamWithoutConfiguration(t *testing.T) {
+	if os.Getenv("EHDB_E2E_BIN") != "" {
+		t.Skip("it is about our own files")
+	}
+	bin, store := buildCtl(t), t.TempDir()
+	dir := filepath.Join(store, "ehdb")
+	p := startGateway(t, store)
+	js, ctx := jetStream(t, connect(t, p.URL))
+	_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "LOST", Subjects: []string{"lost.>"}})
+	noErr(t, err)
+	for range 20 {
+		_, err := js.Publish(ctx, "lost.x", []byte("kept"))
+		noErr(t, err)
+	}
+	p.Kill()
+	damageMiddle(t, filepath.Join(dir, "wal", "00000000000000000001.seg"), `"lost.>"`)
+	if out, code := ctl(t, bin, "storage", "repair", dir); code != 0 || !strings.Contains(out, "configuration of stream LOST") {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	for range 2 { // the gateway removes what its catalog does not know, at each start
+		q := startGateway(t, store)
+		js, ctx := jetStream(t, connect(t, q.URL))
+		s, err := js.Stream(ctx, "LOST")
+		noErr(t, err)
+		if n := s.CachedInfo().State.Msgs; n < 20 {
+			t.Fatalf("%d messages", n)
+		}
+		_, err = js.UpdateStream(ctx, jetstream.StreamConfig{Name: "LOST", Subjects: []string{"lost.>"}})
+		noErr(t, err)
+		_, err = js.Publish(ctx, "lost.x", []byte("more"))
+		noErr(t, err)
+		q.Kill()
+	}
+}
