@@ -50,6 +50,11 @@ const cliScript = `
 	= stream get S -S s.a --json
 	stream get S 99
 	= stream subjects S --json
+	stream add M --mirror S --defaults
+	stream add A --source S --defaults
+	stream report
+	stream rm -f M
+	stream rm -f A
 	consumer add S C --pull --defaults
 	= consumer ls S -n
 	= consumer info S C --json

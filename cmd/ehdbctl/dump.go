@@ -210,23 +210,20 @@ func (o *dumpFlags) dumpFile(cmd *cobra.Command) error {
 	}
 	w := cmd.OutOrStdout()
 	bad, n := false, 0
-	var failed error
 	err = inspect.EachItem(vfs.OS{}, filepath.ToSlash(o.file), secrets, func(i inspect.Item) bool {
 		bad = bad || i.Bad
 		switch {
 		case o.json:
-			failed = json.NewEncoder(w).Encode(i)
+			err := json.NewEncoder(w).Encode(i)
+			return err == nil
 		case i.Bad:
 			fmt.Fprintf(w, "%10d  %-12s DAMAGED: %s\n", i.Offset, i.Kind, i.Text)
 		default:
 			fmt.Fprintf(w, "%10d  %-12s %s\n", i.Offset, i.Kind, i.Text)
 		}
 		n++
-		return failed == nil && (o.limit <= 0 || n < o.limit)
+		return o.limit <= 0 || n < o.limit
 	})
-	if err == nil {
-		err = failed
-	}
 	if err == nil && bad {
 		err = errDamage
 	}
