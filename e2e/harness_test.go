@@ -43,8 +43,29 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "building the gateway: %v\n%s", err, out)
 			return 1
 		}
+		if os.Getenv("EHDB_E2E_BUS") == "nats" { // to check that clients cannot tell: a gateway before a nats-server
+			if err := putBefore(dir); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+		}
 		return m.Run()
 	}())
+}
+
+// putBefore makes the binary under test one that is a gateway in bus mode nats and a nats-server upstream of it.
+func putBefore(dir string) error {
+	both := filepath.Join(dir, "proxied")
+	for _, args := range [][]string{
+		{"build", "-o", both, "../scripts/proxied"},
+		{"build", "-o", filepath.Join(dir, "nats-server"), "github.com/nats-io/nats-server/v2"},
+	} {
+		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("go %v: %w\n%s", args, err, out)
+		}
+	}
+	gatewayBin = both
+	return os.Setenv("EHDB_E2E_BIN", both) // which takes nats-server's configuration
 }
 
 // process is a running gateway.
