@@ -42,6 +42,6 @@ func serveConsumerUnpin(r *request, out *publisher) {
 		r.fail(out, server.NewJSConsumerInvalidPriorityGroupError())
 		return
 	}
-	c.consumer.Unpin()
+	c.consumer.Unpin(req.Group)
 	r.done(out)
 }

@@ -75,7 +75,7 @@ func (a *account) changeConsumer(
 			return server.NewJSConsumerAlreadyExistsError()
 		}
 	}
-	setInactiveThreshold(cfg)
+	setInactiveThreshold(cfg, old.Durable != "")
 	if c.stream.config().Retention == server.WorkQueuePolicy && !c.stream.filtersFree(c.name, filtersOf(cfg)) {
 		return server.NewJSConsumerWQConsumerNotUniqueError()
 	}
@@ -86,7 +86,7 @@ func (a *account) changeConsumer(
 	if apiErr := consumer.CheckUpdate(old, cfg); apiErr != nil {
 		return apiErr
 	}
-	if old.DeliverSubject != cfg.DeliverSubject && a.svc.opts.Bus.HasInterest(a.name, old.DeliverSubject) {
+	if old.DeliverSubject != cfg.DeliverSubject && c.consumer.Stats().Bound {
 		return server.NewJSConsumerNameExistError() // somebody listens on the old one
 	}
 	if cfg.Sourcing { // it goes on after what was acknowledged
@@ -222,7 +222,7 @@ func (a *account) makeConsumer(e *streamEntry, cfg *server.ConsumerConfig, done 
 	case cfg.Name == "":
 		cfg.Name = a.newConsumerName(e)
 	}
-	setInactiveThreshold(cfg)
+	setInactiveThreshold(cfg, cfg.Durable != "")
 	c := &consumerEntry{
 		stream: e, name: cfg.Name, created: time.Now().UTC(),
 		memory: e.memory || cfg.MemoryStorage || cfg.Direct,
@@ -256,9 +256,9 @@ func (a *account) makeConsumer(e *streamEntry, cfg *server.ConsumerConfig, done 
 const defaultInactiveThreshold = 5 * time.Second
 
 // setInactiveThreshold shows the default of an ephemeral consumer in its configuration, but only once it exists: a
-// request that compares configurations is about what the client set.
-func setInactiveThreshold(cfg *server.ConsumerConfig) {
-	if cfg.Durable == "" && cfg.InactiveThreshold <= 0 {
+// request that compares configurations is about what the client set. durable is what the consumer was made as.
+func setInactiveThreshold(cfg *server.ConsumerConfig, durable bool) {
+	if !durable && cfg.InactiveThreshold <= 0 {
 		cfg.InactiveThreshold = defaultInactiveThreshold
 	}
 }

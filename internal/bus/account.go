@@ -70,7 +70,7 @@ func (a *account) insert(s *Subscription) (news, error) {
 	}
 	a.generations.bump(s.Filter)
 	a.counters.inserts.Add(1)
-	return a.count(nil, s.Filter, 1), nil
+	return a.count(nil, s, 1), nil
 }
 
 // remove takes subscriptions out. The calls it returns are to be made once no lock is held.
@@ -84,7 +84,7 @@ func (a *account) remove(subs ...*Subscription) news {
 		}
 		a.generations.bump(s.Filter)
 		a.counters.removes.Add(1)
-		n = a.count(n, s.Filter, -1)
+		n = a.count(n, s, -1)
 	}
 	return n
 }
@@ -92,6 +92,7 @@ func (a *account) remove(subs ...*Subscription) news {
 // watch is one caller's wish to hear of interest in a subject.
 type watch struct {
 	subject string
+	queue   string // only subscriptions of this queue group count; empty: all
 	changed func(bool)
 	count   int // subscriptions that match; guarded by account.mu
 	ended   atomic.Bool
@@ -108,15 +109,25 @@ func (n news) tell() {
 }
 
 // watch starts a watch; a subject that is none gets one that never fires.
-func (a *account) watch(subject string, changed func(bool)) *watch {
-	w := &watch{subject: subject, changed: changed}
+func (a *account) watch(subject, queue string, changed func(bool)) *watch {
+	w := &watch{subject: subject, queue: queue, changed: changed}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w.count = a.index.CountMatch(bytesOf(subject))
+	for _, s := range a.index.AppendMatch(nil, bytesOf(subject)) {
+		w.count += w.weight(s)
+	}
 	if subjects.ValidLiteral(subject) {
 		_, _ = a.watches.Insert(subject, w) // cannot fail: a literal is a filter
 	}
 	return w
+}
+
+// weight is how many subscriptions s is to w: one or none.
+func (w *watch) weight(s *Subscription) int {
+	if w.queue == "" || w.queue == s.Queue {
+		return 1
+	}
+	return 0
 }
 
 func (a *account) unwatch(w *watch) {
@@ -126,15 +137,15 @@ func (a *account) unwatch(w *watch) {
 	a.watches.Remove(w.subject, w)
 }
 
-// count adds delta (1 or -1) to the watches of subjects that filter selects, and appends the calls that follow to n.
-// The caller holds a.mu.
-func (a *account) count(n news, filter string, delta int) news {
+// count adds delta (1 or -1) to the watches of subjects that s selects, and appends the calls that follow to n. The caller
+// holds a.mu.
+func (a *account) count(n news, s *Subscription, delta int) news {
 	if a.watches.Len() == 0 {
 		return n
 	}
-	a.watches.Overlapping(filter, func(_ string, w *watch) bool {
+	a.watches.Overlapping(s.Filter, func(_ string, w *watch) bool {
 		before := w.count
-		w.count += delta
+		w.count += delta * w.weight(s)
 		if (before == 0) != (w.count == 0) {
 			interest := w.count > 0
 			n = append(n, func() {

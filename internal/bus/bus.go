@@ -82,11 +82,13 @@ type Bus interface {
 	Open(kind Kind, id Identity, out Sink) (Session, error)
 	// HasInterest reports whether a message sent to subject (a literal) in account would reach any subscription.
 	HasInterest(account, subject string) bool
+	// HasQueueInterest is HasInterest of the members of one queue group.
+	HasQueueInterest(account, subject, queue string) bool
 	// WatchInterest calls changed whenever interest in the literal subject appears (true) or ends (false), starting
-	// after the call returns. changed runs on the goroutine that (un)subscribed, under no lock of the bus, and must
+	// after the call returns; with a queue, only its members' interest. changed runs on the goroutine that (un)subscribed, under no lock of the bus, and must
 	// neither block nor publish; calls for quick changes may come out of order, so treat one as a hint and ask
 	// HasInterest. cancel ends the watch.
-	WatchInterest(account, subject string, changed func(interest bool)) (cancel func())
+	WatchInterest(account, subject, queue string, changed func(interest bool)) (cancel func())
 }
 
 // Renamer is a Session of an account that may rename what its clients publish.

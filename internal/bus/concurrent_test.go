@@ -250,7 +250,7 @@ func TestSubscribeAgainstClose(t *testing.T) {
 func TestWatchersAddUpUnderRace(t *testing.T) {
 	r := bus.NewRouter()
 	var balance atomic.Int64
-	cancel := r.WatchInterest("", "a.b", func(interest bool) {
+	cancel := r.WatchInterest("", "a.b", "", func(interest bool) {
 		if interest {
 			balance.Add(1)
 		} else {

@@ -227,7 +227,7 @@ func (m *model) watch(t *rapid.T) {
 		return
 	}
 	w := &modelWatch{interest: m.interest("A", subject)}
-	w.cancel = m.router.WatchInterest("A", subject, func(interest bool) {
+	w.cancel = m.router.WatchInterest("A", subject, "", func(interest bool) {
 		if interest == w.interest {
 			t.Errorf("told twice that interest in %q is %v", subject, interest)
 		}

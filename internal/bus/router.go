@@ -75,10 +75,25 @@ func (r *Router) HasInterest(account, subject string) bool {
 	return a != nil && a.heard(subject, 0)
 }
 
+// HasQueueInterest reports whether a message to subject in account would reach a member of the queue group (see Bus).
+func (r *Router) HasQueueInterest(account, subject, queue string) bool {
+	a := r.lookup(account)
+	if a == nil {
+		return false
+	}
+	a, subject = a.resolve(subject)
+	for _, s := range a.match(nil, []byte(subject)) {
+		if s.Queue == queue {
+			return true
+		}
+	}
+	return false
+}
+
 // WatchInterest calls changed whenever interest in the literal subject appears or ends (see Bus).
-func (r *Router) WatchInterest(account, subject string, changed func(interest bool)) (cancel func()) {
+func (r *Router) WatchInterest(account, subject, queue string, changed func(interest bool)) (cancel func()) {
 	a, subject := r.account(orDefault(account)).resolve(subject)
-	w := a.watch(subject, changed)
+	w := a.watch(subject, queue, changed)
 	return sync.OnceFunc(func() { a.unwatch(w) })
 }
 

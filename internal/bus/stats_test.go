@@ -56,7 +56,7 @@ func TestWatchInterest(t *testing.T) {
 	b, _ := client(t, r)
 	p, _ := client(t, r)
 	told := ""
-	cancel := r.WatchInterest("A", "x.y", func(interest bool) {
+	cancel := r.WatchInterest("A", "x.y", "", func(interest bool) {
 		told += map[bool]string{true: "+", false: "-"}[interest]
 		r.HasInterest("A", "x.y") // no lock is held
 	})
@@ -86,10 +86,10 @@ func TestWatchInterest(t *testing.T) {
 	step("cancel", "")
 
 	told = ""
-	defer r.WatchInterest("A", "x.y", func(interest bool) { told += fmt.Sprint(interest) })()
+	defer r.WatchInterest("A", "x.y", "", func(interest bool) { told += fmt.Sprint(interest) })()
 	b.Close()
 	step("the end of what was there before the watch", "false")
-	defer r.WatchInterest("A", "x.*", func(bool) { told += "!" })()
+	defer r.WatchInterest("A", "x.*", "", func(bool) { told += "!" })()
 	subscribe(t, p, "1", "x.*", "")
 	step("a watch of what is no literal", "true")
 }

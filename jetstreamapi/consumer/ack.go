@@ -128,6 +128,10 @@ func (m *machine) nak(now int64, a *AckID, arg []byte) {
 	if e == nil || a.ConsumerSeq <= m.led.floor.consumer || a.ConsumerSeq > m.led.last.consumer {
 		return
 	}
+	if !m.w.Exists(e.sseq) {
+		m.vanished(now, e)
+		return
+	}
 	m.out.events = append(m.out.events, event{
 		kind: eventNak, sseq: e.sseq, dseq: a.ConsumerSeq, count: a.Delivered,
 	})

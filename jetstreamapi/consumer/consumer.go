@@ -150,7 +150,8 @@ func (c *Consumer) rewatch(now int64) {
 	if !c.m.set.push || c.m.closed != nil {
 		return
 	}
-	c.watch = c.o.Bus.WatchInterest(c.o.Account, c.m.set.cfg.DeliverSubject, func(bool) {
+	cfg := &c.m.set.cfg
+	c.watch = c.o.Bus.WatchInterest(c.o.Account, cfg.DeliverSubject, cfg.DeliverGroup, func(bool) {
 		c.post(letter{kind: mailInterest})
 	})
 	c.m.interest(now)
@@ -228,7 +229,8 @@ func (c *Consumer) Update(cfg server.ConsumerConfig) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now().UnixNano()
-	moved := cfg.DeliverSubject != c.m.set.cfg.DeliverSubject
+	old := &c.m.set.cfg
+	moved := cfg.DeliverSubject != old.DeliverSubject || cfg.DeliverGroup != old.DeliverGroup
 	if err := c.m.update(now, set); err != nil {
 		return err
 	}
@@ -267,13 +269,15 @@ func (c *Consumer) Reset(seq uint64) (uint64, error) {
 	return at, err
 }
 
-// Unpin takes the pin from the client that has it. It reports whether there was one.
-func (c *Consumer) Unpin() bool {
+// Unpin takes the pin of a group from the client that has it. Whether there is one or not, an advisory tells of it.
+func (c *Consumer) Unpin(group string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.m.unpin("admin")
+	const reason = "admin"
+	if !c.m.unpin(reason) {
+		c.m.out.events = append(c.m.out.events, event{kind: eventUnpinned, group: group, reason: reason})
+	}
 	c.run.schedule()
-	return was
 }
 
 // Stop ends the consumer. Waiting pulls are answered with status (e.g. 409 "Consumer Deleted", 409 "Server

@@ -45,7 +45,8 @@ func (w *logWorld) Get(seq uint64) (storage.Record, error) { return w.log.Get(se
 
 func (w *logWorld) Visible() uint64 { return w.log.Visible() }
 
-func (w *logWorld) Exists(seq uint64) bool { return w.log.Count(seq, nil) != w.log.Count(seq+1, nil) }
+// Exists is one look: between two, messages come and go, and one that is there would be taken for gone.
+func (w *logWorld) Exists(seq uint64) bool { return w.log.NewSubset([]uint64{seq}).Len() == 1 }
 
 func (w *logWorld) Subset(seqs []uint64) *storage.Subset { return w.log.NewSubset(seqs) }
 
@@ -54,7 +55,12 @@ func (w *logWorld) Removals() uint64 {
 	return s.LastSeq - s.Messages
 }
 
-func (w *logWorld) Interest(subject string) bool { return w.bus.HasInterest(w.account, subject) }
+func (w *logWorld) Interest(subject, queue string) bool {
+	if queue == "" {
+		return w.bus.HasInterest(w.account, subject)
+	}
+	return w.bus.HasQueueInterest(w.account, subject, queue)
+}
 
 func (w *logWorld) Refilter(from uint64, texts []string) error {
 	set, err := compileFilters(texts)

@@ -57,9 +57,7 @@ func (c *Consumer) turn(w *worker) {
 // step runs the machine over what has come in and does what it asks for. more: there is more to do at once.
 func (c *Consumer) step(w *worker) (more bool) {
 	if c.store.choked && !c.store.retry() {
-		c.mu.Lock()
-		c.timer.set(time.Now().Add(chokeRetry).UnixNano())
-		c.mu.Unlock()
+		c.retrySoon()
 		return false
 	}
 	out := &w.out
@@ -81,6 +79,13 @@ func (c *Consumer) step(w *worker) (more bool) {
 		c.o.Inactive()
 	}
 	return more && !c.silent()
+}
+
+// retrySoon asks for a step that offers the shard again what it had no room for.
+func (c *Consumer) retrySoon() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timer.set(time.Now().Add(chokeRetry).UnixNano())
 }
 
 // think runs the machine; what it asks for is in out afterwards.
@@ -202,24 +207,32 @@ func (p *pauser) hold(stall <-chan struct{}) {
 type alarm struct {
 	c     *Consumer
 	timer *time.Timer
-	at    int64 // when it goes off; 0: it does not
+	at    int64 // when it goes off, while it is armed
+	armed atomic.Bool
 	over  bool
 }
 
 // set asks for a step at a time (0: none is needed). An alarm that is set too early only costs a step without effect,
-// so it is left alone.
+// so it is left alone. Whether it still goes off is not told by the clock: timers run by another, so one may have gone
+// off a moment before its time.
 func (a *alarm) set(at int64) {
-	now := time.Now().UnixNano()
-	if at == 0 || a.over || a.at > now && a.at <= at {
+	if at == 0 || a.over || a.armed.Load() && a.at <= at {
 		return
 	}
 	a.at = at
-	wait := time.Duration(max(at-now, 0))
+	a.armed.Store(true)
+	wait := time.Duration(max(at-time.Now().UnixNano(), 0))
 	if a.timer == nil {
-		a.timer = time.AfterFunc(wait, a.c.run.schedule)
+		a.timer = time.AfterFunc(wait, a.goOff)
 		return
 	}
 	a.timer.Reset(wait)
+}
+
+// goOff begins a step, which sets the alarm again if it is still wanted.
+func (a *alarm) goOff() {
+	a.armed.Store(false)
+	a.c.run.schedule()
 }
 
 func (a *alarm) stop() {

@@ -35,7 +35,7 @@ func selectStart(l *storage.Log, cfg *server.ConsumerConfig, perSubject int64, f
 		}
 		skip, _ := l.LastPerKey(filters, visible, 0)
 		if len(skip) == 0 {
-			return begin(visible + 1)
+			break // there is nothing to pass over
 		}
 		return start{seq: skip[0], skip: skip, cursor: visible + 1}
 	}

@@ -49,6 +49,7 @@ func (p *persister) save(out *outbox) {
 		return
 	}
 	p.choked = true
+	p.c.retrySoon()
 	p.chokes.Add(1)
 	p.waits.delta = append(p.waits.delta, out.delta...)
 	p.waits.confirms = append(p.waits.confirms, out.confirms...)
