@@ -60,6 +60,14 @@ func (a *account) adviseConsumer(stream, consumer string, action server.ActionAd
 	})
 }
 
+// advisePaused tells that a consumer which was made or changed is paused.
+func (a *account) advisePaused(stream, consumer string, until time.Time) {
+	a.advise(server.JSAdvisoryConsumerPausePre+"."+stream+"."+consumer, &server.JSConsumerPauseAdvisory{
+		TypedEvent: typedEvent(server.JSConsumerPauseAdvisoryType),
+		Stream:     stream, Consumer: consumer, Paused: true, PauseUntil: until, Domain: a.svc.opts.Domain,
+	})
+}
+
 // adviseInDomain is advise for the events of a consumer or stream, which do not know the domain.
 func (a *account) adviseInDomain(subject string, event any) {
 	if domain := a.svc.opts.Domain; domain != "" {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -66,6 +67,9 @@ func (r *request) consumerMade(out *publisher, resp *jsapi.ConsumerCreateRespons
 		r.done(out)
 	}
 	out.flush()
+	if until := info.Config.PauseUntil; until != nil && time.Now().Before(*until) {
+		r.acc.advisePaused(c.stream.name, c.name, *until)
+	}
 	c.consumer.Release()
 }
 

@@ -47,7 +47,7 @@ func serveDirectGet(e *streamEntry, r *request, out *publisher) {
 	switch {
 	case len(d.req.MultiLastFor) > 0:
 		d.multi()
-	case d.req.Batch > 0:
+	case d.req.Batch != 0:
 		d.many()
 	default:
 		d.one()
@@ -129,7 +129,7 @@ func (d *directGet) many() {
 		seq = log.SeqAtTime(q.StartTime.UnixNano())
 	}
 	d.pending = log.Count(seq, filters)
-	for i := range q.Batch {
+	for i := range max(q.Batch, 0) { // a negative batch is an empty one
 		rec, err := log.Next(seq, filter)
 		if err != nil {
 			if i == 0 {
@@ -174,12 +174,12 @@ func (d *directGet) multi() {
 		d.status("413 Too Many Results")
 		return
 	}
-	for len(seqs) > 0 && seqs[0] < q.Seq {
-		seqs = seqs[1:]
-	}
 	if len(seqs) == 0 {
 		d.status("404 No Results")
 		return
+	}
+	for len(seqs) > 0 && seqs[0] < q.Seq { // with none left the answer is an empty batch
+		seqs = seqs[1:]
 	}
 	if !d.sendAll(seqs) {
 		d.notFound()

@@ -65,6 +65,10 @@ func (a *account) checkUpdate(name string, req *jsapi.StreamCreateRequest) (*str
 	if cfg.Replicas > 1 {
 		return nil, server.NewJSStreamReplicasNotSupportedError()
 	}
+	// Once more: what the first check filled in counts as asked for.
+	if apiErr := stream.Complete(cfg, req.Pedantic, a.streamLimits(cfg)); apiErr != nil {
+		return nil, apiErr
+	}
 	if apiErr := stream.CheckUpdate(old, cfg, req.Pedantic); apiErr != nil {
 		return nil, apiErr
 	}
