@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+)
+
+// diffCases are scripts that once showed a difference, as short as they could be made.
+var diffCases = map[string]string{
+	"an ephemeral consumer that is updated as a durable one keeps its threshold": `
+api STREAM.CREATE.A {"name":"A"}
+api CONSUMER.CREATE.A.D {"config":{"ack_policy":"all","name":"D"},"stream_name":"A"}
+api CONSUMER.DURABLE.CREATE.A.D {"config":{"ack_policy":"all","durable_name":"D"},"stream_name":"A"}
+`,
+	"a deliver group is not there while only others listen": `
+sub push.A.D
+api STREAM.CREATE.A {"name":"A"}
+pub A 1
+api CONSUMER.CREATE.A.D {"config":{"deliver_group":"q","deliver_subject":"push.A.D","durable_name":"D"},"stream_name":"A"}
+pub A 2
+api CONSUMER.INFO.A.D
+`,
+	"who makes or updates a paused consumer is told that it is paused": `
+api STREAM.CREATE.A {"name":"A"}
+api CONSUMER.CREATE.A.D {"config":{"durable_name":"D","pause_until":"2099-01-01T00:00:00Z"},"stream_name":"A"}
+api CONSUMER.CREATE.A.D {"config":{"durable_name":"D"},"stream_name":"A"}
+`,
+	"a NAK of a message that a limit removed is nothing": `
+api STREAM.CREATE.A {"name":"A","max_msgs":2,"subjects":["a.>"]}
+api CONSUMER.CREATE.A.E {"config":{"ack_policy":"explicit","durable_name":"E"},"stream_name":"A"}
+pub a.1 1
+pull A E 0 {"batch":1}
+pub a.1 2
+pub a.1 3
+ack A.E 0 -NAK
+pull A E 0 {"batch":5,"no_wait":true}
+`,
+	"a multi_last that starts after its last message is an empty batch": `
+api STREAM.CREATE.A {"allow_direct":true,"name":"A","subjects":["a.>"]}
+pub a.1 1
+pub a.2 2
+get A {"multi_last":["a.1"],"seq":2}
+get A {"multi_last":[">"],"seq":10}
+get A {"multi_last":["b"],"seq":1}
+`,
+	"a negative batch is an empty one": `
+api STREAM.CREATE.A {"allow_direct":true,"name":"A","subjects":["a.>"]}
+get A {"batch":-1,"seq":1}
+pub a.1 1
+pub a.2 2
+get A {"batch":-1,"seq":1}
+get A {"batch":-1,"seq":9}
+`,
+	"an update is checked with what its own defaults add": `
+api STREAM.CREATE.A {"name":"A"}
+api STREAM.UPDATE.A {"allow_msg_counter":true,"name":"A","subject_delete_marker_ttl":3600000000000}
+`,
+	"an unpin is told of, whether anybody was pinned or not": `
+api STREAM.CREATE.A {"name":"A"}
+api CONSUMER.CREATE.A.E {"config":{"ack_policy":"explicit","durable_name":"E","priority_groups":["g"],"priority_policy":"pinned_client"},"stream_name":"A"}
+api CONSUMER.UNPIN.A.E {"group":"g"}
+`,
+	"last_per_subject of nothing begins at the first message": `
+api STREAM.CREATE.A {"name":"A","subjects":["a.>"]}
+pub a.1 1
+api CONSUMER.CREATE.A.D.a.2 {"config":{"deliver_policy":"last_per_subject","durable_name":"D","filter_subject":"a.2"},"stream_name":"A"}
+pub a.2 2
+pull A D 0 {"batch":5,"no_wait":true}
+`,
+}
+
+// TestDiffCases plays the differences of the past again.
+func TestDiffCases(t *testing.T) {
+	sides := newDiffSides(t)
+	for name, script := range diffCases {
+		t.Run(name, func(t *testing.T) {
+			p := &diffPlayer{sides: sides, settle: diffSlowSettle, patience: diffPatience}
+			d, err := p.play(strings.Split(strings.TrimSpace(script), "\n"))
+			noErr(t, err)
+			if d != nil {
+				t.Error(d)
+			}
+		})
+	}
+}

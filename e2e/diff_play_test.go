@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// difference is where the two servers part.
+type difference struct {
+	at        int    // the line of the script, from 0
+	line      string // the line itself
+	what      string // "answer", or the box
+	want, got string
+}
+
+func (d *difference) String() string {
+	return fmt.Sprintf("line %d: %s\n%s of\nnats-server: %s\ngateway:     %s\n%s", d.at+1, d.line, d.what, d.want, d.got,
+		strings.Join(jsonDifference("", d.want, d.got), "\n"))
+}
+
+// diffPlayer plays scripts on both sides at once and compares after each line.
+type diffPlayer struct {
+	sides    [2]*diffSide
+	settle   time.Duration // pause after each line: both do things after they have answered
+	patience time.Duration // how long the two may differ
+	purged   bool          // the script has come to a purge
+}
+
+// play plays a script from the beginning. nil means that the two were equal to the end.
+func (p *diffPlayer) play(script []string) (*difference, error) {
+	for _, s := range p.sides {
+		if err := s.open(); err != nil {
+			return nil, err
+		}
+		defer s.close()
+	}
+	p.purged = false
+	for i, line := range slices.Concat(script, []string{"check"}) {
+		p.purged = p.purged || diffPurges(line)
+		if d := p.step(line); d != nil {
+			d.at, d.line = i, line
+			return d, nil
+		}
+	}
+	return nil, nil
+}
+
+// both runs a line on both sides at the same time.
+func (p *diffPlayer) both(line string) (out [2]string) {
+	var wg sync.WaitGroup
+	for i, s := range p.sides {
+		wg.Go(func() { out[i] = s.run(line) })
+	}
+	wg.Wait()
+	if p.purged {
+		out[0], out[1] = diffPurged(out[0]), diffPurged(out[1])
+	}
+	return out
+}
+
+func (p *diffPlayer) step(line string) *difference {
+	deadline := time.Now().Add(p.patience)
+	out := p.both(line)
+	for out[0] != out[1] && !diffAllowed(line, out[0]) {
+		if !diffReads(line) || time.Now().After(deadline) {
+			return lineDifference(out[0], out[1])
+		}
+		time.Sleep(10 * time.Millisecond)
+		out = p.both(line)
+	}
+	for _, s := range p.sides {
+		_ = s.nc.Flush() // a closed connection shows in the next line
+	}
+	if !diffReads(line) {
+		time.Sleep(p.settle)
+	}
+	for {
+		d := compareBoxes(p.sides[0].received(), p.sides[1].received())
+		if d == nil || time.Now().After(deadline) {
+			return d
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// lineDifference narrows a difference of long answers to its first line.
+func lineDifference(want, got string) *difference {
+	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range min(len(w), len(g)) {
+		if w[i] != g[i] {
+			return &difference{what: "answer", want: w[i], got: g[i]}
+		}
+	}
+	return &difference{what: "answer", want: want, got: got}
+}
+
+func compareBoxes(want, got map[string][]string) *difference {
+	for _, k := range sortedKeys(want, got) {
+		w, g := want[k], got[k]
+		if slices.Equal(w, g) {
+			continue
+		}
+		n := 0
+		for n < min(len(w), len(g)) && w[n] == g[n] {
+			n++
+		}
+		return &difference{what: "messages on " + k, want: fmt.Sprintf("%q", w[n:]), got: fmt.Sprintf("%q", g[n:])}
+	}
+	return nil
+}
+
+func contextFor(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), d)
+}
+
+// jsonDifference names the fields in which two JSON texts differ.
+func jsonDifference(path, want, got string) (out []string) {
+	var w, g map[string]json.RawMessage
+	if json.Unmarshal([]byte(want), &w) != nil || json.Unmarshal([]byte(got), &g) != nil {
+		var wl, gl []json.RawMessage
+		if json.Unmarshal([]byte(want), &wl) != nil || json.Unmarshal([]byte(got), &gl) != nil || len(wl) != len(gl) {
+			return []string{path + ": " + want + " | " + got}
+		}
+		for i := range wl {
+			if string(wl[i]) != string(gl[i]) {
+				out = append(out, jsonDifference(fmt.Sprint(path, ".", i), string(wl[i]), string(gl[i]))...)
+			}
+		}
+		return out
+	}
+	keys := maps.Clone(w)
+	maps.Copy(keys, g)
+	for _, k := range slices.Sorted(maps.Keys(keys)) {
+		if string(w[k]) != string(g[k]) {
+			out = append(out, jsonDifference(path+"."+k, string(w[k]), string(g[k]))...)
+		}
+	}
+	return out
+}

@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// diffTimes are the pauses after each line: short ones find differences fast, the long ones tell those apart from
+// what is only not yet done.
+const (
+	diffSettle     = 4 * time.Millisecond
+	diffSlowSettle = 40 * time.Millisecond
+	diffPatience   = 1500 * time.Millisecond
+	diffLines      = 60
+)
+
+// diffDuration is how long random scripts are played: EHDB_DIFF (a duration), ten minutes in the slow suite, else a few
+// seconds.
+func diffDuration(t *testing.T) time.Duration {
+	t.Helper()
+	if v := os.Getenv("EHDB_DIFF"); v != "" {
+		d, err := time.ParseDuration(v)
+		noErr(t, err)
+		return d
+	}
+	if os.Getenv("EHDB_SLOW") != "" {
+		return 10 * time.Minute
+	}
+	return 8 * time.Second
+}
+
+// diffFirstSeed is where the seeds start: EHDB_DIFF_SEED plays one again.
+func diffFirstSeed(t *testing.T) uint64 {
+	t.Helper()
+	v := os.Getenv("EHDB_DIFF_SEED")
+	if v == "" {
+		return 1
+	}
+	seed, err := strconv.ParseUint(v, 10, 64)
+	noErr(t, err)
+	return seed
+}
+
+// TestDifferential plays random scripts on nats-server and on the gateway at the same time. Every answer, every message
+// and the whole state afterwards must be equal; a script that shows a difference is shrunk and printed with its seed.
+func TestDifferential(t *testing.T) {
+	p := &diffPlayer{sides: newDiffSides(t), settle: diffSettle, patience: diffPatience}
+	end := time.Now().Add(diffDuration(t))
+	seed, found, unsteady := diffFirstSeed(t), 0, 0
+	first := seed
+	for ; time.Now().Before(end) && found < 12; seed++ {
+		script := newGenerator(seed).script(diffLines)
+		d, err := p.play(script)
+		noErr(t, err)
+		if d == nil {
+			continue
+		}
+		if d = p.again(t, script); d == nil {
+			unsteady++
+			continue
+		}
+		found++
+		short := p.shrink(t, script[:min(d.at+1, len(script))])
+		if e := p.again(t, short); e != nil {
+			d, script = e, short
+		} // else it is a matter of luck: the whole script says more
+		t.Errorf("seed %d:\n%s\n%v", seed, strings.Join(script[:min(d.at+1, len(script))], "\n"), d)
+	}
+	t.Logf("%d scripts of %d lines, %d differed only in haste", seed-first, diffLines, unsteady)
+}
+
+// again plays a script slowly.
+func (p *diffPlayer) again(t *testing.T, script []string) *difference {
+	t.Helper()
+	slow := &diffPlayer{sides: p.sides, settle: diffSlowSettle, patience: diffPatience}
+	d, err := slow.play(script)
+	noErr(t, err)
+	return d
+}
+
+// shrink shortens a script that fails when it is played slowly.
+func (p *diffPlayer) shrink(t *testing.T, script []string) []string {
+	t.Helper()
+	q := &diffPlayer{sides: p.sides, settle: 15 * time.Millisecond, patience: 500 * time.Millisecond}
+	return shrink(script, time.Now().Add(time.Minute), func(s []string) bool {
+		d, err := q.play(s)
+		noErr(t, err)
+		return d != nil
+	})
+}
+
+// TestDiffScript plays the script in the file EHDB_DIFF_SCRIPT and prints what each side says, for working on a
+// difference.
+func TestDiffScript(t *testing.T) {
+	path := os.Getenv("EHDB_DIFF_SCRIPT")
+	if path == "" {
+		t.Skip("EHDB_DIFF_SCRIPT names no script")
+	}
+	b, err := os.ReadFile(path)
+	noErr(t, err)
+	for _, s := range newDiffSides(t) {
+		noErr(t, s.open())
+		seen := map[string]int{}
+		t.Logf("=== %s", s.name)
+		for line := range strings.Lines(string(b)) {
+			line = strings.TrimSpace(line)
+			t.Logf("> %s\n%s", line, s.run(line))
+			time.Sleep(3 * diffSlowSettle)
+			for box, lines := range s.received() {
+				for _, l := range lines[min(seen[box], len(lines)):] {
+					t.Logf("%s <- %s", box, l)
+				}
+				seen[box] = len(lines)
+			}
+		}
+		s.close()
+	}
+}
