@@ -21,6 +21,7 @@ type batchOp struct {
 	filter Filter // purge
 	keep   uint64
 	bytes  []byte // of a change or checkpoint
+	plan   plan   // of a deletion or purge: what is in parts
 }
 
 // errForeign refuses a batch over two data directories: there is no group commit that spans them.
@@ -69,7 +70,7 @@ func (b *Batch) Commit(done Done) error {
 		return errors.New("the batch is empty")
 	}
 	w := b.ops[0].writer()
-	locks, err := b.lock(w)
+	locks, err := b.settled(w)
 	if err != nil {
 		return err
 	}
@@ -90,6 +91,48 @@ func (b *Batch) Commit(done Done) error {
 		g.dones = append(g.dones, done)
 	}
 	return nil
+}
+
+// settled takes the locks, with plans that fit what is in parts.
+func (b *Batch) settled(w *writer) (batchLocks, error) {
+	for {
+		locks, err := b.lock(w)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(b.ops, func(o batchOp) bool { return o.outdated() }) {
+			return locks, nil
+		}
+		locks.unlock()
+		for i := range b.ops {
+			if err := b.ops[i].find(); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// outdated reports whether o needs to know what is in parts, and does not. The log's lock is held.
+func (o *batchOp) outdated() bool {
+	if o.log == nil || o.plan.made && o.plan.version == o.log.version {
+		return false
+	}
+	return o.kind == kindDelete && o.log.reaches(o.seqs) || o.filter != nil && len(o.log.head.sealed) > 0
+}
+
+// find looks up what o needs to know of what is in parts.
+func (o *batchOp) find() (err error) {
+	o.plan = plan{made: true}
+	switch {
+	case o.kind == kindDelete && len(o.seqs) > 0:
+		err = o.log.planSeqs(&o.plan, o.seqs)
+	case o.kind == kindTruncate && o.filter != nil:
+		err = o.log.planMatching(&o.plan, o.filter, 0)
+	}
+	if err != nil {
+		o.log.fault(err)
+	}
+	return err
 }
 
 func (o *batchOp) writer() *writer {
@@ -149,8 +192,8 @@ func (b *Batch) check() error {
 				return ErrNoLog
 			}
 			continue
-		case o.log.dropped:
-			return ErrNoLog
+		case o.log.whole() != nil:
+			return o.log.whole()
 		case o.kind != kindMessage:
 			continue
 		}
@@ -202,14 +245,17 @@ func (o *batchOp) need() (*shard, int) {
 	case kindDelete:
 		return o.log.home(), maxFixed + 4*len(o.seqs)
 	case kindTruncate:
-		return o.log.home(), maxFixed + 4*o.log.head.count(o.filter)
+		return o.log.home(), maxFixed + 4*(o.log.head.count(o.filter)+len(o.plan.list))
 	}
 	return &o.state.w.shards[o.state.meta.Shards[0]], maxFixed + len(o.bytes) + recordCost
 }
 
-// count returns how many records with a key that filter selects are live at the head, 0 if it is nil.
-func (x *index) count(filter Filter) (n int) {
-	if filter != nil {
+// count returns how many records in RAM with a key that filter selects are live at the head, 0 if it is nil.
+func (v *view) count(filter Filter) (n int) {
+	if filter == nil {
+		return 0
+	}
+	for _, x := range v.ram() {
 		x.eachKey(filter, func(id uint32) bool {
 			n += int(x.keys.info(id).count)
 			return true
@@ -224,10 +270,10 @@ func (o *batchOp) do(g *group) {
 	case kindMessage:
 		o.log.appendIn(g, &o.rec)
 	case kindDelete:
-		o.log.resolve(o.seqs)
+		o.log.resolve(&o.plan, o.seqs)
 		o.log.deleteIn(g)
 	case kindTruncate:
-		o.log.purgeIn(g, o.filter, o.keep)
+		o.log.purgeIn(g, &o.plan, o.filter, o.keep)
 	case kindChange:
 		o.state.change(o.bytes, o.state.queueIn(g, o.kind, o.bytes, nil))
 	case kindCheckpoint:

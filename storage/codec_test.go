@@ -59,7 +59,7 @@ func FuzzBlock(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newStore(Options{Shards: 2})
 		s.begin(newWriter(s.opts, nil))
-		r := replayer{s: s, w: s.w, logs: map[LogID]*replayLog{}, seen: make([]bool, 2)}
+		r := newReplayer(s)
 		for range 2 {
 			if r.block(1, tail.Pos{}, b) != nil {
 				return

@@ -176,6 +176,9 @@ func (w *writer) write(g *group) error {
 	w.syncs.Add(1)
 	w.written.Add(uint64(n))
 	w.keep(g)
+	if w.space.off {
+		w.unsealed.add(w, g.records, int64(n))
+	}
 	w.opts.Events.Synced(g.records, int64(n), time.Since(began).Seconds())
 	return nil
 }
@@ -236,6 +239,7 @@ func appendSectionHeader(b []byte, s *section, h sectionHead) []byte {
 // locate notes where the sections of g lie in the tail.
 func (w *writer) locate(g *group, lsn tail.LSN, pos tail.Pos) {
 	w.space.note(pos.Segment, lsn, g.secFrom)
+	w.nextLSN.Store(uint64(lsn) + 1)
 	pos.Offset += uint32(len(w.commit.body[0]))
 	for i, id := 1, g.secFrom; id < g.secTo; i, id = i+2, id+1 {
 		s := w.secs.get(id)

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -99,12 +101,50 @@ func (w world) equal(o world) bool {
 	}) && maps.EqualFunc(w.states, o.states, slices.Equal)
 }
 
+// differs says in which logs w is not o.
+func (w world) differs(o world) string {
+	var b strings.Builder
+	for id, l := range w.logs {
+		h, ok := o.logs[id]
+		if !ok {
+			fmt.Fprintf(&b, " log %d was not there;", id)
+		} else if l.lastSeq != h.lastSeq || l.lastTime != h.lastTime || !slices.EqualFunc(l.recs, h.recs, same) {
+			fmt.Fprintf(&b, " log %d has %s, had %s;", id, l, h)
+		}
+	}
+	for id := range o.logs {
+		if _, ok := w.logs[id]; !ok {
+			fmt.Fprintf(&b, " log %d is missing;", id)
+		}
+	}
+	for id, s := range w.states {
+		if h, ok := o.states[id]; !ok || !slices.Equal(s, h) {
+			fmt.Fprintf(&b, " state log %d has %v, had %v;", id, s, h)
+		}
+	}
+	for id := range o.states {
+		if _, ok := w.states[id]; !ok {
+			fmt.Fprintf(&b, " state log %d is missing;", id)
+		}
+	}
+	return b.String()
+}
+
+func (l worldLog) String() string {
+	var seqs []uint64
+	for _, r := range l.recs {
+		seqs = append(seqs, r.Seq)
+	}
+	return fmt.Sprintf("last %d at %d, records %v", l.lastSeq, l.lastTime, seqs)
+}
+
 func testRoute(key []byte) int { return len(key) % 2 }
 
 // crashTest drives a store over a disk that loses power, and knows every world it went through: history[i] is the one
 // after i operations. acked is how many of them were told to be durable.
 type crashTest struct {
 	disk    *vfs.Mem
+	options func(disk *vfs.Mem) Options
 	s       *Store
 	logs    []*Log
 	states  []*StateLog
@@ -356,11 +396,13 @@ func (x *crashTest) Restart(t *rapid.T) {
 func (x *crashTest) reopen(t *rapid.T, disk *vfs.Mem, acked int, before Stats) {
 	crashed.dropped.Add(before.DroppedSegments)
 	crashed.moved.Add(before.MovedRecords)
+	crashed.seals.Add(before.Seals)
+	crashed.merges.Add(before.Merges)
 	x.s.Close()
 	if !slices.IsSorted(x.order) {
 		t.Fatalf("operations were told in the order %v", x.order)
 	}
-	s, err := Open(t.Context(), crashOptions(disk))
+	s, err := Open(t.Context(), x.options(disk))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +417,11 @@ func (x *crashTest) reopen(t *rapid.T, disk *vfs.Mem, acked int, before Stats) {
 		}
 	}
 	if found < 0 {
-		t.Fatalf("after a crash with %d of %d operations acknowledged there is\n%+v\nwhich never was; last:\n%+v", acked, len(x.history)-1, w, x.now())
+		var diffs strings.Builder
+		for i := acked; i < len(x.history); i++ {
+			fmt.Fprintf(&diffs, "\n%d: %s", i, w.differs(x.history[i]))
+		}
+		t.Fatalf("after a crash with %d of %d operations acknowledged there is what never was:%s", acked, len(x.history)-1, diffs.String())
 	}
 	for i, sh := range s.Stats().Shards {
 		if sh.Head < before.Shards[i].Committed {
@@ -404,7 +450,7 @@ func (x *crashTest) reopen(t *rapid.T, disk *vfs.Mem, acked int, before Stats) {
 }
 
 // crashed counts what the crash test came across.
-var crashed struct{ dropped, moved atomic.Uint64 }
+var crashed struct{ dropped, moved, seals, merges atomic.Uint64 }
 
 func TestCrash(t *testing.T) {
 	defer func() {
@@ -413,9 +459,24 @@ func TestCrash(t *testing.T) {
 			t.Error("no record was moved")
 		}
 	}()
+	checkCrash(t, crashOptions)
+}
+
+// TestCrashSealed does the same while records go to parts all the time.
+func TestCrashSealed(t *testing.T) {
+	checkCrash(t, func(disk *vfs.Mem) Options {
+		o := crashOptions(disk)
+		o.Seal, o.SealMaxAge, o.SealRecords = true, time.Millisecond, 40
+		return o
+	})
+	t.Logf("%d segments dropped, %d seals, %d merges", crashed.dropped.Load(), crashed.seals.Load(), crashed.merges.Load())
+}
+
+func checkCrash(t *testing.T, options func(disk *vfs.Mem) Options) {
+	t.Helper()
 	rapid.Check(t, func(t *rapid.T) {
-		x := &crashTest{disk: vfs.NewMem()}
-		s, err := Open(t.Context(), crashOptions(x.disk))
+		x := &crashTest{disk: vfs.NewMem(), options: options}
+		s, err := Open(t.Context(), x.options(x.disk))
 		if err != nil {
 			t.Fatal(err)
 		}

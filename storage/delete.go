@@ -1,53 +1,237 @@
 package storage
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"github.com/noetl/ehdb-gateway/storage/part"
+)
+
+// victim is a live record that is to be deleted.
+type victim struct {
+	seq  uint64
+	ord  uint64
+	size uint64
+	run  *sealed // nil: it is in x
+	x    *index
+}
+
+// victims are records to be deleted, ascending, and the same as runs of sequences.
+type victims struct {
+	list []victim
+	runs []seqRun
+}
+
+// plan is what was found in parts, without the log's lock, for a deletion.
+type plan struct {
+	made    bool
+	version uint64   // of the log's runs in parts, then
+	list    []victim // ascending
+	front   front
+}
+
+// settled returns with the log's lock held and a plan that fits what is in parts. make makes one, without the lock; it is
+// not called when need says, with the lock held, that there is nothing to plan.
+func (l *Log) settled(p *plan, need func() bool, find func(p *plan) error) error {
+	for {
+		l.mu.Lock()
+		if err := l.whole(); err != nil {
+			l.mu.Unlock()
+			return err
+		}
+		if p.made && p.version == l.version || !need() {
+			return nil
+		}
+		l.mu.Unlock()
+		*p = plan{made: true}
+		if err := find(p); err != nil {
+			l.fault(err)
+			return err
+		}
+	}
+}
+
+// reaches reports whether one of seqs may be in a part. The lock is held.
+func (l *Log) reaches(seqs []uint64) bool {
+	last := l.head.lastSealed()
+	return last > 0 && slices.ContainsFunc(seqs, func(seq uint64) bool { return seq <= last })
+}
+
+// sealedHead returns what is in parts at the head, for sequences from from on, and the version of that.
+func (l *Log) sealedHead(from uint64) ([]sealedView, uint64, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	views, err := snapshot(l.head.from(from), atHead)
+	return views, l.version, err
+}
+
+// planSeqs finds the live records among seqs.
+func (l *Log) planSeqs(p *plan, seqs []uint64) error {
+	views, version, err := l.sealedHead(slices.Min(seqs))
+	if err != nil {
+		return err
+	}
+	defer release(views)
+	p.version = version
+	for _, seq := range seqs {
+		i := sort.Search(len(views), func(i int) bool { return views[i].info.LastSeq >= seq })
+		if i == len(views) {
+			continue
+		}
+		sec, err := views[i].section()
+		if err != nil {
+			return err
+		}
+		ord, ok, err := sec.Find(seq)
+		if err != nil {
+			return err
+		}
+		if !ok || views[i].dead.Contains(ord) {
+			continue
+		}
+		size, err := sec.Size(ord)
+		if err != nil {
+			return err
+		}
+		p.list = append(p.list, victim{seq: seq, ord: uint64(ord), size: size, run: views[i].sealed})
+	}
+	return nil
+}
+
+// planMatching finds the live records below upTo (0: all) that match filter.
+func (l *Log) planMatching(p *plan, filter Filter, upTo uint64) error {
+	views, version, err := l.sealedHead(0)
+	if err != nil {
+		return err
+	}
+	defer release(views)
+	p.version = version
+	for i := range views {
+		v := &views[i]
+		if upTo != 0 && upTo <= v.info.FirstSeq {
+			break
+		}
+		if err := v.matching(p, filter, upTo); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *sealedView) matching(p *plan, filter Filter, upTo uint64) error {
+	sec, err := v.section()
+	if err != nil {
+		return err
+	}
+	m, err := v.match(oneFilter(filter))
+	if err != nil {
+		return err
+	}
+	limit := v.info.Count
+	if upTo != 0 {
+		if limit, err = sec.Lower(upTo); err != nil {
+			return err
+		}
+	}
+	for ord := uint32(0); ; ord++ {
+		var ok bool
+		if ord, ok, err = sec.Next(ord, m, v.dead); err != nil || !ok || ord >= limit {
+			return err
+		}
+		seq, err := sec.Seq(ord)
+		if err != nil {
+			return err
+		}
+		size, err := sec.Size(ord)
+		if err != nil {
+			return err
+		}
+		p.list = append(p.list, victim{seq: seq, ord: uint64(ord), size: size, run: v.sealed})
+	}
+}
 
 // Delete removes the live records among seqs and returns how many there were. With erase their bytes are overwritten on
 // disk when their space is next rewritten. Errors as for Append.
 //
 //nolint:revive // erase is what the record says, not a mode
 func (l *Log) Delete(seqs []uint64, erase bool, done Done) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.dropped {
-		return 0, ErrNoLog
+	var p plan
+	err := l.settled(&p, func() bool { return l.reaches(seqs) }, func(p *plan) error { return l.planSeqs(p, seqs) })
+	if err != nil {
+		return 0, err
 	}
-	l.resolve(seqs)
-	n := len(l.ords)
+	defer l.mu.Unlock()
+	l.resolve(&p, seqs)
+	n := len(l.scratch.list)
 	var flags deleteFlags
 	if erase {
 		flags = flagErase
 	}
-	if err := l.deleteOrds(flags, done); err != nil {
+	if err := l.deleteAll(flags, done); err != nil {
 		return 0, err
 	}
 	return n, nil
 }
 
-// resolve puts the ordinals of the live records among seqs into l.ords, ascending.
-func (l *Log) resolve(seqs []uint64) {
-	x := l.head
-	l.ords = l.ords[:0]
+// resolve makes l.scratch of the live records among seqs.
+func (l *Log) resolve(p *plan, seqs []uint64) {
+	v := &l.scratch
+	v.start(p)
 	for _, seq := range seqs {
-		if ord, ok := x.find(seq); ok && x.isHeadLive(ord) {
-			l.ords = append(l.ords, ord)
+		for _, x := range l.head.ram() {
+			if ord, ok := x.find(seq); ok && x.isHeadLive(ord) {
+				v.list = append(v.list, victim{seq: seq, ord: ord, size: l.sizeOf(x, ord), x: x})
+			}
 		}
 	}
-	if len(l.ords) > 1 {
-		slices.Sort(l.ords)
-		l.ords = slices.Compact(l.ords)
+	if len(v.list) > 1 {
+		slices.SortFunc(v.list, func(a, b victim) int { return cmp.Compare(a.seq, b.seq) })
+		v.list = slices.CompactFunc(v.list, func(a, b victim) bool { return a.seq == b.seq })
 	}
 }
 
-// deleteOrds deletes the live records with the ordinals in l.ords, which are ascending.
-func (l *Log) deleteOrds(flags deleteFlags, done Done) error {
-	if len(l.ords) == 0 {
+// start begins with what was found in parts and is still there.
+func (v *victims) start(p *plan) {
+	v.list = v.list[:0]
+	for _, c := range p.list {
+		if !c.run.head.dead.Contains(uint32(c.ord)) {
+			v.list = append(v.list, c)
+		}
+	}
+}
+
+// resolveMatching makes l.scratch of the live records below upTo (0: all) that match filter, but for the newest keep.
+func (l *Log) resolveMatching(p *plan, filter Filter, upTo, keep uint64) {
+	v := &l.scratch
+	v.start(p)
+	for _, x := range l.head.ram() {
+		limit, from := x.end, len(v.list)
+		if upTo != 0 {
+			limit = x.lower(upTo)
+		}
+		x.eachKey(filter, func(id uint32) bool {
+			for ord := x.keys.info(id).chainFirst; ord != 0 && ord-1 < limit; ord = x.at(ord - 1).next {
+				if x.isHeadLive(ord - 1) {
+					v.list = append(v.list, victim{seq: x.at(ord - 1).seq, ord: ord - 1, size: l.sizeOf(x, ord-1), x: x})
+				}
+			}
+			return true
+		})
+		slices.SortFunc(v.list[from:], func(a, b victim) int { return cmp.Compare(a.seq, b.seq) })
+	}
+	v.list = v.list[:len(v.list)-int(min(keep, uint64(len(v.list))))]
+}
+
+// deleteAll deletes what is in l.scratch.
+func (l *Log) deleteAll(flags deleteFlags, done Done) error {
+	if len(l.scratch.list) == 0 {
 		return l.settle(done)
 	}
-	l.findRuns()
+	l.scratch.findRuns()
 	w := l.w
 	w.mu.Lock()
-	err := w.admit(l.home(), maxDelete(l.runs), w.slack())
+	err := w.admit(l.home(), maxDelete(l.scratch.runs), w.slack())
 	if err == nil {
 		l.queueDelete(w.current(), flags, done)
 	}
@@ -55,56 +239,57 @@ func (l *Log) deleteOrds(flags deleteFlags, done Done) error {
 	if err != nil {
 		return err
 	}
-	l.doomOrds()
+	l.doomAll()
 	return nil
 }
 
-// findRuns makes l.runs of the sequences of l.ords.
-func (l *Log) findRuns() {
-	l.runs = l.runs[:0]
-	for _, ord := range l.ords {
-		l.runs = appendRuns(l.runs, l.head.at(ord).seq)
+func (v *victims) findRuns() {
+	v.runs = v.runs[:0]
+	for i := range v.list {
+		v.runs = appendRuns(v.runs, v.list[i].seq)
 	}
 }
 
-// queueDelete adds the deletion of l.ords, which was admitted, to g. The locks are held.
+// queueDelete adds the deletion of l.scratch, which was admitted, to g. The locks are held.
 func (l *Log) queueDelete(g *group, flags deleteFlags, done Done) {
-	l.w.putIn(g, l.home(), maxDelete(l.runs), done, func(b []byte) []byte {
-		return appendDelete(b, l.meta.ID, flags, l.runs)
+	runs := l.scratch.runs
+	l.w.putIn(g, l.home(), maxDelete(runs), done, func(b []byte) []byte {
+		return appendDelete(b, l.meta.ID, flags, runs)
 	})
 	t := g.touch(l)
-	for _, ord := range l.ords {
-		t.remove(l.head, ord, ord+1)
+	for i := range l.scratch.list {
+		if v := &l.scratch.list[i]; v.run != nil {
+			t.bury(removalOp{run: v.run, from: v.ord, to: v.ord + 1, msgs: 1, bytes: v.size, seq: v.seq, end: v.seq + 1})
+		} else {
+			t.remove(v.x, v.ord, v.ord+1)
+		}
 	}
 }
 
-// doomOrds deletes l.ords at the head.
-func (l *Log) doomOrds() {
-	for _, ord := range l.ords {
-		l.head.doom(ord, l.sizeOf(l.head, ord))
+// doomAll deletes l.scratch at the head.
+func (l *Log) doomAll() {
+	const most = 4096
+	for i := range l.scratch.list {
+		if v := &l.scratch.list[i]; v.run != nil {
+			v.run.head.kill(uint32(v.ord), uint32(v.ord)+1, 1, v.size)
+		} else {
+			v.x.doom(v.ord, v.size)
+		}
 	}
-	l.trimScratch()
+	if cap(l.scratch.list) > most { // let go of the memory a large deletion took
+		l.scratch = victims{}
+	}
+	clear(l.scratch.list)
 }
 
-// deleteIn deletes l.ords in g. The locks are held.
+// deleteIn deletes l.scratch in g. The locks are held.
 func (l *Log) deleteIn(g *group) {
-	if len(l.ords) == 0 {
+	if len(l.scratch.list) == 0 {
 		return
 	}
-	l.findRuns()
+	l.scratch.findRuns()
 	l.queueDelete(g, 0, nil)
-	l.doomOrds()
-}
-
-// trimScratch lets go of the memory a large deletion took.
-func (l *Log) trimScratch() {
-	const most = 4096
-	if cap(l.ords) > most {
-		l.ords = nil
-	}
-	if cap(l.runs) > most {
-		l.runs = nil
-	}
+	l.doomAll()
 }
 
 // settle calls done when all that went before is visible. It goes through the queue, never at once: a caller of a
@@ -126,27 +311,59 @@ func (l *Log) settle(done Done) error {
 // keep of them. It is one record in the log however much it removes, and returns the exact number removed. A purge of
 // everything moves FirstSeq to LastSeq+1, or to upTo. Errors as for Append.
 func (l *Log) Purge(filter Filter, upTo, keep uint64, done Done) (uint64, error) {
-	l.mu.Lock()
+	var (
+		p     plan
+		views []sealedView
+	)
+	defer func() { release(views) }()
+	everything := func() bool { return filter == nil && keep == 0 && (upTo == 0 || upTo > l.lastSeq) }
+	err := l.settled(&p, func() bool { return len(l.head.sealed) > 0 && !everything() }, func(p *plan) (err error) {
+		if filter != nil {
+			return l.planMatching(p, filter, upTo)
+		}
+		release(views)
+		l.mu.RLock()
+		p.version = l.version
+		views, err = snapshot(l.head.sealed, atHead)
+		ram := l.head.below(upTo, keep)
+		l.mu.RUnlock()
+		if err == nil {
+			p.front, err = planFront(views, ram, upTo, keep)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
 	defer l.mu.Unlock()
 	switch {
-	case l.dropped:
-		return 0, ErrNoLog
 	case filter != nil:
-		return l.purgeMatching(filter, upTo, keep, done)
-	case keep == 0 && (upTo == 0 || upTo > l.lastSeq):
+		l.resolveMatching(&p, filter, upTo, keep)
+		n := uint64(len(l.scratch.list))
+		return n, l.deleteAll(0, done)
+	case everything():
 		return l.purgeAll(max(upTo, l.lastSeq+1), done)
-	default:
-		return l.purgeFront(upTo, keep, done)
+	case !p.made:
+		if p.front, err = planFront(nil, l.head.below(upTo, keep), upTo, keep); err != nil {
+			return 0, err
+		}
 	}
+	return l.purgeFront(&p.front, done)
 }
 
 // purgeAll starts the log anew: its next sequence is at least below.
 func (l *Log) purgeAll(below uint64, done Done) (uint64, error) {
-	n := l.head.msgs
+	n := uint64(0)
+	for _, s := range l.head.sealed {
+		n += s.head.msgs
+	}
+	for _, x := range l.head.ram() {
+		n += x.msgs
+	}
 	if n == 0 && below == l.lastSeq+1 {
 		return 0, l.settle(done)
 	}
-	fresh := newIndex(l.head.keys.seed)
+	fresh := l.newView(newIndex(l.head.tail.keys.seed))
 	w := l.w
 	w.mu.Lock()
 	g, err := w.put(l.home(), maxFixed, done, func(b []byte) []byte {
@@ -165,114 +382,217 @@ func (l *Log) purgeAll(below uint64, done Done) (uint64, error) {
 	return n, nil
 }
 
-// purgeFront removes what is below upTo (0: everything) but for the newest keep of it.
-func (l *Log) purgeFront(upTo, keep uint64, done Done) (uint64, error) {
-	cut, ok := l.cutFront(upTo, keep)
-	if !ok {
-		return 0, l.settle(done)
-	}
-	x, first := l.head, l.head.headFirst
-	w := l.w
-	w.mu.Lock()
-	err := w.admit(l.home(), maxFixed, w.slack())
-	if err == nil {
-		l.queueTruncate(w.current(), cut, done)
-	}
-	w.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	return l.doomRange(x, first, cut), nil
+// front says what to remove of the oldest records of a log.
+type front struct {
+	runs  []frontRun
+	below uint64 // a sequence that everything in runs is below
+	ram   ramFront
 }
 
-// cutFront returns the ordinal below which everything is to go; false if there is nothing.
-func (l *Log) cutFront(upTo, keep uint64) (cut uint64, ok bool) {
-	x := l.head
-	cut = x.end
-	if upTo != 0 {
-		cut = x.lower(upTo)
-	}
-	for ; keep > 0 && cut > x.headFirst; keep-- {
-		ord, ok := x.prev(cut)
-		for ok && !x.isHeadLive(ord) {
-			ord, ok = x.prev(ord)
-		}
-		if !ok {
-			return 0, false
-		}
-		cut = ord
-	}
-	return cut, keep == 0 && cut > x.headFirst && x.headFirst < x.end
+// frontRun is the ordinals below to of a run in a part, msgs of which are there, with bytes in all.
+type frontRun struct {
+	run         *sealed
+	to          uint32
+	msgs, bytes uint64
 }
 
-// queueTruncate adds the removal of what is below cut, which was admitted, to g. The locks are held.
-func (l *Log) queueTruncate(g *group, cut uint64, done Done) {
-	x := l.head
-	below := l.lastSeq + 1
-	if cut < x.end {
-		below = x.at(cut).seq
-	}
-	l.w.putIn(g, l.home(), maxFixed, done, func(b []byte) []byte {
-		return appendTruncate(b, l.meta.ID, below)
-	})
-	g.touch(l).remove(x, x.headFirst, cut)
-}
+// ramFront is what to remove of the runs in RAM: the oldest most of those below upTo (0: all).
+type ramFront struct{ upTo, most uint64 }
 
-// purgeIn removes what matches filter (nil: all) but for the newest keep, in g. The locks are held.
-func (l *Log) purgeIn(g *group, filter Filter, keep uint64) {
-	if filter != nil {
-		l.resolveMatching(filter, l.head.end, keep)
-		l.deleteIn(g)
-		return
-	}
-	if cut, ok := l.cutFront(0, keep); ok {
-		first := l.head.headFirst
-		l.queueTruncate(g, cut, nil)
-		l.doomRange(l.head, first, cut)
-	}
-}
-
-// doomRange deletes what is live in [from, to) at the head.
-func (l *Log) doomRange(x *index, from, to uint64) (n uint64) {
-	for ord := x.next(from, to); ord < to; ord = x.next(ord+1, to) {
-		if x.isHeadLive(ord) {
-			x.doom(ord, l.sizeOf(x, ord))
-			n++
+// below counts the records in RAM with a sequence below upTo (0: all) that are there at the head; not if keep is 0.
+func (v *view) below(upTo, keep uint64) (n uint64) {
+	for _, x := range v.ram() {
+		switch {
+		case keep == 0:
+			return 0
+		case upTo == 0:
+			n += x.msgs
+		default:
+			n += x.headBelow(x.lower(upTo))
 		}
 	}
 	return n
 }
 
-// purgeMatching removes what matches filter. The sequences are resolved here, so that replay needs no filter.
-func (l *Log) purgeMatching(filter Filter, upTo, keep uint64, done Done) (uint64, error) {
-	x := l.head
-	limit := x.end
-	if upTo != 0 {
-		limit = x.lower(upTo)
-	}
-	l.resolveMatching(filter, limit, keep)
-	n := uint64(len(l.ords))
-	if err := l.deleteOrds(0, done); err != nil {
-		return 0, err
-	}
-	return n, nil
-}
-
-// resolveMatching puts the ordinals below limit of the live records that match filter into l.ords, ascending, but for
-// the newest keep.
-func (l *Log) resolveMatching(filter Filter, limit, keep uint64) {
-	x := l.head
-	l.ords = l.ords[:0]
-	x.eachKey(filter, func(id uint32) bool {
-		for ord := x.keys.info(id).chainFirst; ord != 0 && ord-1 < limit; ord = x.at(ord - 1).next {
-			if x.isHeadLive(ord - 1) {
-				l.ords = append(l.ords, ord-1)
+// planFront finds what is below upTo (0: all) but for the newest keep. ram is how many of them are in RAM.
+func planFront(views []sealedView, ram, upTo, keep uint64) (f front, err error) {
+	f.ram = ramFront{upTo: upTo, most: ^uint64(0)}
+	limits := make([]uint32, len(views))
+	total := ram
+	for i := range views {
+		v := &views[i]
+		limits[i] = v.info.Count
+		if upTo != 0 && upTo <= v.info.LastSeq {
+			var sec *part.Section
+			if sec, err = v.section(); err == nil {
+				limits[i], err = sec.Lower(upTo)
+			}
+			if err != nil {
+				return f, err
 			}
 		}
-		return true
+		total += v.leftBelow(limits[i])
+	}
+	left := ^uint64(0)
+	if keep > 0 {
+		left = total - min(keep, total)
+		f.ram.most = 0
+	}
+	for i := range views {
+		v, n := &views[i], views[i].leftBelow(limits[i])
+		if left == 0 || n == 0 {
+			continue
+		}
+		to := limits[i]
+		if left < n {
+			to = v.firstOf(left, to)
+		}
+		r := frontRun{run: v.sealed, to: to}
+		if err = v.sum(&f, &r); err != nil {
+			return f, err
+		}
+		if left != ^uint64(0) {
+			left -= min(left, n)
+		}
+	}
+	if keep > 0 {
+		f.ram.most = left
+	}
+	return f, nil
+}
+
+// leftBelow returns how many records below ord are left.
+func (v *sealedView) leftBelow(ord uint32) uint64 { return uint64(ord) - v.dead.Rank(ord) }
+
+// firstOf returns the lowest ordinal that n of the records left are below; limit has more below it.
+func (v *sealedView) firstOf(n uint64, limit uint32) uint32 {
+	return uint32(sort.Search(int(limit), func(i int) bool { return v.leftBelow(uint32(i)) >= n }))
+}
+
+// sum adds r, whose totals it finds, to f.
+func (v *sealedView) sum(f *front, r *frontRun) error {
+	sec, err := v.section()
+	if err != nil {
+		return err
+	}
+	if r.msgs, r.bytes, err = sec.Sizes(0, r.to, v.dead); err != nil {
+		return err
+	}
+	last, err := sec.Seq(r.to - 1)
+	if err != nil {
+		return err
+	}
+	f.below = last + 1
+	f.runs = append(f.runs, *r)
+	return nil
+}
+
+// purgeFront removes what f says.
+func (l *Log) purgeFront(f *front, done Done) (uint64, error) {
+	stretches := l.stretches(&f.ram)
+	if len(stretches) == 0 && len(f.runs) == 0 {
+		return 0, l.settle(done)
+	}
+	w := l.w
+	w.mu.Lock()
+	err := w.admit(l.home(), maxFixed, w.slack())
+	if err == nil {
+		l.queueTruncate(w.current(), f, stretches, done)
+	}
+	w.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	return l.doomFront(f, stretches), nil
+}
+
+// stretch is the ordinals in [from, to) of an index.
+type stretch struct {
+	x        *index
+	from, to uint64
+}
+
+// stretches returns where in RAM the records of f are.
+func (l *Log) stretches(f *ramFront) (out []stretch) {
+	most := f.most
+	for _, x := range l.head.ram() {
+		limit := x.end
+		if f.upTo != 0 {
+			limit = x.lower(f.upTo)
+		}
+		first, to := x.headFirst, limit
+		if most != ^uint64(0) {
+			to = first
+			for at := first; at < limit && most > 0; at = x.headNext(at + 1) {
+				to = at + 1
+				most--
+			}
+		}
+		if to > first {
+			out = append(out, stretch{x, first, to})
+		}
+	}
+	return out
+}
+
+// queueTruncate adds the removal of the front, which was admitted, to g. The locks are held.
+func (l *Log) queueTruncate(g *group, f *front, stretches []stretch, done Done) {
+	below := f.below
+	if n := len(stretches); n > 0 {
+		s := stretches[n-1]
+		last, _ := s.x.prev(s.to) // there is one: the first
+		below = s.x.at(last).seq + 1
+	}
+	l.w.putIn(g, l.home(), maxFixed, done, func(b []byte) []byte {
+		return appendTruncate(b, l.meta.ID, below)
 	})
-	slices.Sort(l.ords)
-	l.ords = l.ords[:len(l.ords)-int(min(keep, uint64(len(l.ords))))]
+	t := g.touch(l)
+	for _, r := range f.runs {
+		t.bury(removalOp{run: r.run, to: uint64(r.to), msgs: r.msgs, bytes: r.bytes, seq: r.run.info.FirstSeq, end: below})
+	}
+	for _, s := range stretches {
+		t.remove(s.x, s.from, s.to)
+	}
+}
+
+// doomFront deletes the front at the head.
+func (l *Log) doomFront(f *front, stretches []stretch) (n uint64) {
+	for _, r := range f.runs {
+		r.run.head.kill(0, r.to, r.msgs, r.bytes)
+		n += r.msgs
+	}
+	for _, s := range stretches {
+		for ord := s.x.next(s.from, s.to); ord < s.to; ord = s.x.next(ord+1, s.to) {
+			if s.x.isHeadLive(ord) {
+				s.x.doom(ord, l.sizeOf(s.x, ord))
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// purgeIn removes what matches filter (nil: all) but for the newest keep, at least one, in g. The locks are held.
+func (l *Log) purgeIn(g *group, p *plan, filter Filter, keep uint64) {
+	if filter != nil {
+		l.resolveMatching(p, filter, 0, keep)
+		l.deleteIn(g)
+		return
+	}
+	views, err := snapshot(l.head.sealed, atHead)
+	defer release(views)
+	var f front
+	if err == nil {
+		f, err = planFront(views, l.head.below(0, keep), 0, keep)
+	}
+	if err != nil {
+		l.fault(err)
+		return
+	}
+	if stretches := l.stretches(&f.ram); len(stretches) > 0 || len(f.runs) > 0 {
+		l.queueTruncate(g, &f, stretches, nil)
+		l.doomFront(&f, stretches)
+	}
 }
 
 // drop marks the log as gone and queues the record that says so.
@@ -282,7 +602,7 @@ func (l *Log) drop(done Done) error {
 	if l.dropped {
 		return ErrNoLog
 	}
-	fresh := newIndex(l.head.keys.seed)
+	fresh := l.newView(newIndex(l.head.tail.keys.seed))
 	w := l.w
 	w.mu.Lock()
 	defer w.mu.Unlock()

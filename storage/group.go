@@ -27,26 +27,46 @@ type touch struct {
 	removals []removalOp
 }
 
-// removalOp takes the doomed records in [from, to) out of idx, or, when from is to, replaces the visible index by idx.
+// removalOp takes out what was deleted when that is durable: the doomed records in [from, to) of idx, or the records in
+// [from, to) of run, or everything, when view is what the log is then.
 type removalOp struct {
+	view     *view
 	idx      *index
+	run      *sealed
 	from, to uint64
+
+	// Of a run:
+	msgs, bytes uint64 // that are left in [from, to)
+	seq, end    uint64 // sequences that [from, to) is in
 }
 
 func (t *touch) remove(idx *index, from, to uint64) {
 	if n := len(t.removals); n > 0 {
-		if r := &t.removals[n-1]; r.idx == idx && r.from < r.to && r.to == from {
+		if r := &t.removals[n-1]; r.idx == idx && r.to == from {
 			r.to = to
 			return
 		}
 	}
-	t.removals = append(t.removals, removalOp{idx, from, to})
+	t.removals = append(t.removals, removalOp{idx: idx, from: from, to: to})
 }
 
-// replace starts the log anew with idx.
-func (t *touch) replace(idx *index) {
-	t.removals = append(t.removals, removalOp{idx: idx})
-	t.idx, t.end, t.msgs, t.bytes = idx, 0, 0, 0
+// bury adds the removal of records in a part.
+func (t *touch) bury(op removalOp) {
+	if n := len(t.removals); n > 0 && op.run.isDense() {
+		if r := &t.removals[n-1]; r.run == op.run && r.to == op.from {
+			r.to, r.end = op.to, op.end
+			r.msgs += op.msgs
+			r.bytes += op.bytes
+			return
+		}
+	}
+	t.removals = append(t.removals, op)
+}
+
+// replace starts the log anew with v.
+func (t *touch) replace(v *view) {
+	t.removals = append(t.removals, removalOp{view: v})
+	t.idx, t.end, t.msgs, t.bytes = v.tail, 0, 0, 0
 }
 
 // reset makes g ready to be filled again, keeping its memory within reason.
@@ -77,7 +97,7 @@ func (g *group) reset() {
 
 // touch returns what g does to l, new or begun. l's lock and the writer's are held.
 func (g *group) touch(l *Log) *touch {
-	if l.group == g.num {
+	if l.group == g.num && g.touches[l.touch].idx == l.head.tail {
 		return &g.touches[l.touch]
 	}
 	l.group, l.touch = g.num, len(g.touches)
@@ -87,6 +107,6 @@ func (g *group) touch(l *Log) *touch {
 		g.touches = append(g.touches, touch{})
 	}
 	t := &g.touches[l.touch]
-	*t = touch{log: l, idx: l.head, end: l.head.end, seq: l.lastSeq, time: l.lastTime, removals: t.removals[:0]}
+	*t = touch{log: l, idx: l.head.tail, end: l.head.tail.end, seq: l.lastSeq, time: l.lastTime, removals: t.removals[:0]}
 	return t
 }

@@ -39,15 +39,6 @@ type chunk struct {
 func (c *chunk) isGone(i uint64) bool   { return c.gone[i>>6]&(1<<(i&63)) != 0 }
 func (c *chunk) isDoomed(i uint64) bool { return c.doomed[i>>6]&(1<<(i&63)) != 0 }
 
-// removal is one record taken out of the index, for cursors that have counted it.
-type removal struct {
-	ord uint64
-	key uint32
-}
-
-// maxRemovals bounds the ring of removals a log remembers for its cursors; must be a power of two.
-const maxRemovals = 8192
-
 // index holds the records of one log by ordinal: the n-th record appended to it has ordinal n, whatever its sequence,
 // so that gaps cost nothing. It has two views. The head: what the last call left. The visible one: what is durable,
 // with ordinals below vis; it still has the records whose deletion is not durable. Guarded by its log's lock.
@@ -68,13 +59,18 @@ type index struct {
 	visMsgs, visBytes uint64
 	first             uint64 // no record that is not gone is below this ordinal
 
-	removals uint64    // ever
-	removed  []removal // ring: removal n is at n % len
+	num    uint32   // of the run in its log
+	sealTo uint64   // once nothing is appended any more: the log's last sequence then
+	time   int64    // and its last time
+	fwd    *forward // where its records are now, when it is no run of its log any more
 }
 
 func newIndex(seed maphash.Seed) *index {
 	return &index{gapless: true, keys: keyTable{seed: seed}}
 }
+
+// isEmpty reports whether nothing was ever appended, or nothing is left of it.
+func (x *index) isEmpty() bool { return x.end == x.start() }
 
 // start returns the lowest ordinal the index still knows.
 func (x *index) start() uint64 { return x.base << chunkBits }
@@ -172,9 +168,7 @@ func (x *index) remove(ord, size uint64) {
 	if ord == x.first {
 		x.first = x.next(ord+1, x.end)
 	}
-	e := c.e[i]
-	x.unlink(e)
-	x.noteRemoval(ord, e.key)
+	x.unlink(c.e[i])
 	if c.live == 0 && len(c.e) == chunkSize {
 		c.e = nil
 		x.trim()
@@ -197,26 +191,6 @@ func (x *index) unlink(e entry) {
 	if k.chained--; k.chained == 0 {
 		x.keys.remove(e.key)
 	}
-}
-
-func (x *index) noteRemoval(ord uint64, key uint32) {
-	if n := len(x.removed); uint64(n) <= x.removals && n < maxRemovals {
-		x.removed = append(x.removed, make([]removal, max(8, n))...)
-	}
-	x.removed[x.removals%uint64(len(x.removed))] = removal{ord, key}
-	x.removals++
-}
-
-// removedSince calls fn with each removal since number from and returns true, or returns false if not all of them are
-// remembered.
-func (x *index) removedSince(from uint64, fn func(removal)) bool {
-	if x.removals-from > uint64(len(x.removed)) {
-		return false
-	}
-	for ; from < x.removals; from++ {
-		fn(x.removed[from%uint64(len(x.removed))])
-	}
-	return true
 }
 
 // trim lets go of the chunks at the front that hold nothing any more.
@@ -312,26 +286,33 @@ func (x *index) headNext(ord uint64) uint64 {
 	return ord
 }
 
-// liveBelow counts the records below ord that are not gone.
-func (x *index) liveBelow(ord uint64) (n uint64) {
-	last := ord >> chunkBits
-	for i, c := range x.chunks {
-		if x.base+uint64(i) >= last {
-			break
-		}
-		n += uint64(c.live)
-	}
-	if i := ord & chunkMask; i > 0 && last >= x.base {
-		c := x.chunk(ord)
-		for w := range words {
-			word := ^c.gone[w]
-			if lo := uint64(w) << 6; i <= lo {
-				break
-			} else if i-lo < 64 {
-				word &= 1<<(i-lo) - 1
+// countLive counts the records in [from, to) that are not gone.
+func (x *index) countLive(from, to uint64) (n uint64) {
+	for from = max(from, x.start()); from < to; {
+		c, base := x.chunk(from), from&^chunkMask
+		end := min(to-base, chunkSize)
+		switch i := from - base; {
+		case c.live == 0:
+		case i == 0 && end >= uint64(len(c.e)):
+			n += uint64(c.live)
+		default:
+			for ; i < end; i = i&^63 + 64 {
+				word := ^c.gone[i>>6] & (^uint64(0) << (i & 63))
+				if left := end - i&^63; left < 64 {
+					word &= 1<<left - 1
+				}
+				n += uint64(bits.OnesCount64(word))
 			}
-			n += uint64(bits.OnesCount64(word))
 		}
+		from = base + chunkSize
+	}
+	return n
+}
+
+// headBelow counts the records below ord that are live at the head.
+func (x *index) headBelow(ord uint64) (n uint64) {
+	for at := x.headNext(x.headFirst); at < ord; at = x.headNext(at + 1) {
+		n++
 	}
 	return n
 }

@@ -1,8 +1,12 @@
 package storage
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/noetl/ehdb-gateway/storage/manifest"
 )
 
 // LogSpec says what a log is when it is made. It is persisted but for Size and Route, which are given again at OpenLog.
@@ -37,17 +41,22 @@ type Log struct {
 	route func(key []byte) int
 
 	mu       sync.RWMutex // taken before the writer's
-	head     *index       // what appends go to
-	vis      *index       // what readers see; the same but while a purge of everything is on its way
+	head     *view        // what appends go to
+	vis      *view        // what readers see; the same but while a purge of everything is on its way
+	version  uint64       // of the lists of runs in parts
+	nums     uint32       // runs ever
 	lastSeq  uint64       // at the head
 	lastTime int64
 	visTime  int64  // lastTime at the visible position
 	dropped  bool   // at the head
+	ready    bool   // it was made or opened: Size is known
 	floor    uint64 // section of the record that says the log exists
-	runs     []seqRun
-	ords     []uint64
+	scratch  victims
+	removals removalRing
+	inPart   manifest.Log // what the manifest says; the sealer's
 
 	visible atomic.Uint64
+	broken  atomic.Pointer[error] // why nothing is taken any more: a part of it is damaged
 	onVis   atomic.Pointer[func(uint64, error)]
 
 	group uint64 // last group that touches the log, guarded by the writer's lock
@@ -55,10 +64,45 @@ type Log struct {
 }
 
 func newLog(w *writer, meta logMeta, x *index) *Log {
-	l := &Log{w: w, meta: meta, head: x, vis: x, lastSeq: meta.LastSeq, lastTime: meta.LastTime, visTime: meta.LastTime}
+	l := &Log{w: w, meta: meta, lastSeq: meta.LastSeq, lastTime: meta.LastTime, visTime: meta.LastTime}
+	l.head = l.newView(x)
+	l.vis = l.head
 	l.visible.Store(meta.LastSeq)
 	l.configure(LogSpec{})
 	return l
+}
+
+// newView returns a view of nothing but x.
+func (l *Log) newView(x *index) *view {
+	x.num = l.nextNum()
+	return &view{tail: x}
+}
+
+func (l *Log) nextNum() uint32 {
+	l.nums++
+	return l.nums
+}
+
+// fault stops the log: what a part of it says cannot be trusted or read, so nothing that depends on it may go on.
+func (l *Log) fault(err error) {
+	if err == nil || errors.Is(err, ErrStopped) {
+		return
+	}
+	err = fmt.Errorf("log %d (%s): %w", l.meta.ID, l.meta.Name, err)
+	if l.broken.CompareAndSwap(nil, &err) {
+		l.w.opts.Events.Damaged(err)
+	}
+}
+
+// whole returns why the log takes nothing any more, or nil.
+func (l *Log) whole() error {
+	if err := l.broken.Load(); err != nil {
+		return *err
+	}
+	if l.dropped {
+		return ErrNoLog
+	}
+	return nil
 }
 
 // configure sets what is not persisted.
@@ -92,8 +136,8 @@ func (l *Log) shardOf(key []byte) *shard {
 func (l *Log) Append(r *Record, done Done) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.dropped {
-		return ErrNoLog
+	if err := l.whole(); err != nil {
+		return err
 	}
 	if r.Seq <= l.lastSeq {
 		l.w.outOfOrder.Add(1)
@@ -106,7 +150,7 @@ func (l *Log) Append(r *Record, done Done) error {
 		return err
 	}
 	l.lastSeq, l.lastTime = r.Seq, r.Time
-	l.head.add(e, r.Key, size)
+	l.head.tail.add(e, r.Key, size)
 	return nil
 }
 
@@ -135,7 +179,7 @@ func (l *Log) queueIn(g *group, r *Record, size uint64, done Done) entry {
 	w.took(g, sh, len(b), done)
 	w.appends.Add(1)
 	t := g.touch(l)
-	t.end, t.seq, t.time = l.head.end+1, r.Seq, r.Time
+	t.end, t.seq, t.time = l.head.tail.end+1, r.Seq, r.Time
 	t.msgs++
 	t.bytes += size
 	return e
@@ -147,7 +191,7 @@ func (l *Log) appendIn(g *group, r *Record) {
 	size := l.size(len(r.Key), len(r.Header), len(r.Data))
 	e := l.queueIn(g, r, size, nil)
 	l.lastSeq, l.lastTime = r.Seq, r.Time
-	l.head.add(e, r.Key, size)
+	l.head.tail.add(e, r.Key, size)
 }
 
 // recordHead is about what a record takes besides its key, header and data.
@@ -202,36 +246,79 @@ func (l *Log) tell(err error) {
 
 // show makes what t did to the log visible. It runs on the ack loop.
 func (l *Log) show(t *touch) {
-	var retired []*index
+	var retired []*view
 	l.mu.Lock()
 	t.idx.visMsgs += t.msgs
 	t.idx.visBytes += t.bytes
 	t.idx.vis = t.end
-	for _, r := range t.removals {
-		if r.from == r.to {
+	for i := range t.removals {
+		switch r := &t.removals[i]; {
+		case r.view != nil:
+			l.vis.forget()
 			retired = append(retired, l.vis)
-			l.vis = r.idx
-			continue
+			l.vis = r.view
+		case r.run != nil:
+			l.bury(r, r.run, uint32(r.from), uint32(r.to))
+		default:
+			l.removeDoomed(r)
 		}
-		l.removeDoomed(r.idx, r.from, r.to)
 	}
 	l.visTime = t.time
 	l.visible.Store(t.seq)
 	l.mu.Unlock()
-	for _, x := range retired {
-		l.w.retire(x)
+	for _, v := range retired {
+		for _, x := range v.ram() {
+			l.w.retire(x)
+		}
 	}
 }
 
-// removeDoomed takes the records in [from, to) whose deletion is now durable out of x.
-func (l *Log) removeDoomed(x *index, from, to uint64) {
-	for ord := x.next(from, to); ord < to; ord = x.next(ord+1, to) {
+// forget notes that nothing of v is left.
+func (v *view) forget() {
+	for _, s := range v.sealed {
+		s.head.kill(0, s.info.Count, s.head.msgs, s.head.bytes)
+		s.vis.kill(0, s.info.Count, s.vis.msgs, s.vis.bytes)
+		s.dirty = true
+	}
+}
+
+// bury takes the records of s that r is about out for readers; their deletion is now durable.
+func (l *Log) bury(r *removalOp, s *sealed, from, to uint32) {
+	for ; s.fwd != nil; s = s.fwd.to {
+		from, to = s.fwd.at(uint64(from)), s.fwd.at(uint64(to))
+	}
+	switch {
+	case s.isDense() && to-from < maxSingly:
+		for ord := s.vis.dead.Live(from); ord < to; ord = s.vis.dead.Live(ord + 1) {
+			l.removals.note(removal{seq: s.info.FirstSeq + uint64(ord), run: s.num, at: ord})
+		}
+	case to-from == 1:
+		l.removals.note(removal{seq: r.seq, run: s.num, at: from})
+	default:
+		l.removals.note(removal{seq: r.seq, end: r.end})
+	}
+	s.vis.kill(from, to, r.msgs, r.bytes)
+	s.dirty = true
+}
+
+// removeDoomed takes the records in [from, to) whose deletion is now durable out of an index.
+func (l *Log) removeDoomed(r *removalOp) {
+	x := r.idx
+	for ord := x.next(r.from, r.to); ord < r.to; ord = x.next(ord+1, r.to) {
 		if !x.chunk(ord).isDoomed(ord & chunkMask) {
 			continue
 		}
-		e := *x.at(ord)
+		e, size := *x.at(ord), l.sizeOf(x, ord)
+		if x.fwd != nil {
+			x.remove(ord, size)
+			at := x.fwd.at(ord)
+			one := removalOp{msgs: 1, bytes: size, seq: e.seq}
+			l.bury(&one, x.fwd.to, at, at+1)
+			continue
+		}
 		foot := footprint(int(x.keys.info(e.key).size), &e)
-		x.remove(ord, l.sizeOf(x, ord))
+		x.remove(ord, size)
+		l.removals.note(removal{seq: e.seq, run: x.num, at: e.key})
 		l.w.drop(e.sec, foot)
 	}
 }

@@ -56,15 +56,12 @@ func (m *model) show() {
 
 func state(recs []Record, lastSeq uint64, lastTime int64) State {
 	s := State{FirstSeq: lastSeq + 1, LastSeq: lastSeq, LastTime: lastTime, Messages: uint64(len(recs))}
-	keys := map[string]bool{}
 	for i, r := range recs {
 		if i == 0 {
 			s.FirstSeq, s.FirstTime = r.Seq, r.Time
 		}
 		s.Bytes += testSize(len(r.Key), len(r.Header), len(r.Data))
-		keys[string(r.Key)] = true
 	}
-	s.Keys = len(keys)
 	s.Deleted = s.LastSeq + 1 - s.FirstSeq - s.Messages
 	return s
 }
@@ -402,6 +399,13 @@ func (x *logTest) checkState(t *rapid.T) {
 	}
 	if got := x.l.Visible(); got != x.m.visSeq {
 		t.Fatalf("visible is %d, want %d", got, x.m.visSeq)
+	}
+	keys := map[string]bool{}
+	for _, r := range x.m.vis {
+		keys[string(r.Key)] = true
+	}
+	if got, want := x.l.Keys(), len(keys); got != want {
+		t.Fatalf("there are %d keys, want %d", got, want)
 	}
 	key := drawKey(t)
 	if got, want := x.l.Key(key), keyState(x.m.head, key); got != want {

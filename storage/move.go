@@ -129,7 +129,7 @@ func (w *writer) barrier(done Done) error {
 func (l *Log) move(d *decoded, sec uint64, shard ShardID) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	x := l.head
+	x := l.head.tail
 	ord, ok := x.find(d.rec.Seq)
 	if !ok || !x.isHeadLive(ord) {
 		return 0, nil

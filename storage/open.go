@@ -27,10 +27,15 @@ func (s *Store) openDir(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open data directory %s: %w", o.Dir, err)
 	}
-	if err := s.load(ctx, t); err != nil {
-		return errors.Join(fmt.Errorf("open data directory %s: %w", o.Dir, err), t.Close())
+	s.release = func() error {
+		if s.sealer == nil {
+			return t.Close()
+		}
+		return errors.Join(s.sealer.close(), t.Close())
 	}
-	s.release = t.Close
+	if err := s.load(ctx, t); err != nil {
+		return errors.Join(fmt.Errorf("open data directory %s: %w", o.Dir, err), s.release())
+	}
 	return nil
 }
 
@@ -50,7 +55,19 @@ func (s *Store) load(ctx context.Context, t tail.Log) error {
 	}
 	s.begin(newWriter(s.opts, t))
 	began := time.Now()
-	r := replayer{s: s, w: s.w, logs: map[LogID]*replayLog{}, seen: make([]bool, len(s.w.shards))}
+	r := newReplayer(s)
+	if err := s.openManifest(); err != nil {
+		return err
+	}
+	if s.sealer != nil {
+		if err := r.restore(); err != nil {
+			return err
+		}
+		s.w.space.off = true
+		if f, ok := t.(interface{ Require(floor tail.LSN) }); ok {
+			f.Require(r.floor)
+		}
+	}
 	err = t.Replay(func(lsn tail.LSN, pos tail.Pos, body []byte) error {
 		if fresh {
 			return &CorruptError{
@@ -69,19 +86,35 @@ func (s *Store) load(ctx context.Context, t tail.Log) error {
 	if err != nil {
 		return err
 	}
+	if f, ok := t.(interface {
+		Next() (next, durable tail.LSN)
+	}); ok {
+		next, _ := f.Next()
+		s.w.nextLSN.Store(uint64(next))
+	}
+	if r.total > 0 {
+		s.w.unsealed.records.Store(int64(r.total))
+		s.w.unsealed.since.Store(began.UnixNano())
+	}
+	s.recover.begin, s.recover.replayed = r.begin, r.counts
+	for i := range s.w.shards {
+		s.recover.tip = append(s.recover.tip, s.w.shards[i].head)
+	}
 	s.recover.seconds, s.recover.records = time.Since(began).Seconds(), r.total
 	s.opts.Events.Recovered(len(s.logs)+len(s.states), r.total, s.recover.seconds)
 	return nil
 }
 
-// reconfigure sets what is not persisted and counts the log's bytes anew.
+// reconfigure sets what is not persisted and counts the bytes of what is in RAM anew; parts remember theirs.
 func (l *Log) reconfigure(spec LogSpec) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.configure(spec)
-	l.head.recount(l)
-	if l.vis != l.head {
-		l.vis.recount(l)
+	l.ready = true
+	for _, v := range []*view{l.head, l.vis} {
+		for _, x := range v.ram() {
+			x.recount(l)
+		}
 	}
 }
 

@@ -2,7 +2,9 @@ package storage
 
 import (
 	"runtime"
+	"time"
 
+	"github.com/noetl/ehdb-gateway/storage/part"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
@@ -17,6 +19,17 @@ type Options struct {
 
 	FS          vfs.FS // default: the operating system's
 	SegmentSize int64  // bytes of a segment of the write-ahead log; default 64 MiB
+
+	// Seal has records moved from the write-ahead log to parts, when it holds more than SealBytes (default 128 MiB) or
+	// SealRecords (default 1 Mi) that are not sealed, or one that is older than SealMaxAge (default 5 s). A directory that
+	// has parts is always sealed.
+	Seal        bool
+	SealBytes   int64
+	SealRecords int64
+	SealMaxAge  time.Duration
+	Memory      int64      // bytes of RAM for what is read of parts and for the index of what is not sealed; default 256 MiB
+	Codec       part.Codec // of parts
+	Keys        *part.Keys // of parts; nil: they are not encrypted
 }
 
 // Events tells what happens inside a Store; any func may be nil. They are called on the store's own goroutines.
@@ -37,6 +50,8 @@ type Events struct {
 	Recovered func(logs int, records uint64, seconds float64)
 	// SweepFailed: the space of what is dead could not be given back; it is tried again later.
 	SweepFailed func(err error)
+	// Damaged: a part of a log is damaged or missing. The log takes nothing any more; others are not concerned.
+	Damaged func(err error)
 }
 
 const (
@@ -44,6 +59,13 @@ const (
 	defaultWindow     = 64 << 20
 	defaultSegment    = 64 << 20
 	maxShards         = 1 << 16
+
+	defaultMemory      = 256 << 20
+	defaultSealBytes   = 128 << 20
+	defaultSealRecords = 1 << 20
+	defaultSealMaxAge  = 5 * time.Second
+	// indexCost is about what the index takes for a record that is not sealed.
+	indexCost = 100
 )
 
 func (o *Options) setDefaults() {
@@ -66,6 +88,19 @@ func (o *Options) setDefaults() {
 	if o.FS == nil {
 		o.FS = vfs.OS{}
 	}
+	if o.Memory <= 0 {
+		o.Memory = defaultMemory
+	}
+	if o.SealBytes <= 0 {
+		o.SealBytes = defaultSealBytes
+	}
+	if o.SealRecords <= 0 {
+		o.SealRecords = defaultSealRecords
+	}
+	o.SealRecords = min(o.SealRecords, o.Memory/2/indexCost)
+	if o.SealMaxAge <= 0 {
+		o.SealMaxAge = defaultSealMaxAge
+	}
 	e := &o.Events
 	if e.TailCut == nil {
 		e.TailCut = func(string, int64, int64) {}
@@ -84,6 +119,9 @@ func (o *Options) setDefaults() {
 	}
 	if e.SweepFailed == nil {
 		e.SweepFailed = func(error) {}
+	}
+	if e.Damaged == nil {
+		e.Damaged = func(error) {}
 	}
 	if e.Recovered == nil {
 		e.Recovered = func(int, uint64, float64) {}

@@ -2,47 +2,61 @@ package storage
 
 import (
 	"bytes"
+	"errors"
 	"slices"
+	"sort"
 
+	"github.com/noetl/ehdb-gateway/storage/part"
 	"github.com/noetl/ehdb-gateway/storage/tail"
 )
 
 // State returns the log's totals at the head.
-func (l *Log) State() State {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	x := l.head
-	s := State{
-		Messages: x.msgs, Bytes: x.bytes, FirstSeq: l.lastSeq + 1,
-		LastSeq: l.lastSeq, LastTime: l.lastTime, Keys: x.keys.live,
-	}
-	if x.headFirst < x.end {
-		e := x.at(x.headFirst)
-		s.FirstSeq, s.FirstTime = e.seq, e.time
-	}
-	s.Deleted = s.LastSeq + 1 - s.FirstSeq - s.Messages
-	return s
-}
+func (l *Log) State() State { return l.state(atHead) }
 
 // VisibleState returns the log's totals as readers see them.
-func (l *Log) VisibleState() State {
+func (l *Log) VisibleState() State { return l.state(visible) }
+
+func (l *Log) state(of which) State {
 	l.mu.RLock()
-	defer l.mu.RUnlock()
-	x, last := l.vis, l.visible.Load()
-	s := State{
-		Messages: x.visMsgs, Bytes: x.visBytes, FirstSeq: last + 1,
-		LastSeq: last, LastTime: l.visTime, Keys: x.keys.used,
+	v, s := l.vis, State{LastSeq: l.visible.Load(), LastTime: l.visTime}
+	if of == atHead {
+		v, s.LastSeq, s.LastTime = l.head, l.lastSeq, l.lastTime
 	}
-	if first := x.next(x.first, x.vis); first < x.vis {
-		e := x.at(first)
-		s.FirstSeq, s.FirstTime = e.seq, e.time
-	}
-	s.Deleted = s.LastSeq + 1 - s.FirstSeq - s.Messages
-	for ord := x.next(x.vis, x.end); ord < x.end; ord = x.next(ord+1, x.end) {
-		if x.keys.info(x.at(ord).key).chainFirst == ord+1 {
-			s.Keys-- // it has no visible record yet
+	s.FirstSeq = s.LastSeq + 1
+	var first []*sealed
+	for i, run := range v.sealed {
+		d := run.deaths(of)
+		s.Messages += d.msgs
+		s.Bytes += d.bytes
+		if first == nil && d.msgs > 0 {
+			first = v.sealed[i : i+1]
 		}
 	}
+	for _, x := range v.ram() {
+		msgs, bytes, ord, end := x.visMsgs, x.visBytes, x.first, x.vis
+		if of == atHead {
+			msgs, bytes, ord, end = x.msgs, x.bytes, x.headFirst, x.end
+		} else if s.Messages == 0 {
+			ord = x.next(ord, end)
+		}
+		if s.Messages == 0 && ord < end {
+			e := x.at(ord)
+			s.FirstSeq, s.FirstTime = e.seq, e.time
+		}
+		s.Messages += msgs
+		s.Bytes += bytes
+	}
+	views, err := snapshot(first, of)
+	l.mu.RUnlock()
+	if err == nil && len(views) > 0 {
+		var f firstRecord
+		if f, _, err = views[0].firstLeft(); err == nil {
+			s.FirstSeq, s.FirstTime = f.seq, f.time
+		}
+	}
+	release(views)
+	l.fault(err)
+	s.Deleted = s.LastSeq + 1 - s.FirstSeq - s.Messages
 	return s
 }
 
@@ -52,12 +66,49 @@ func (l *Log) Visible() uint64 { return l.visible.Load() }
 // Key returns the totals of one key at the head.
 func (l *Log) Key(key []byte) KeyState {
 	l.mu.RLock()
-	defer l.mu.RUnlock()
-	id := l.head.keys.find(key)
-	if id == noKey {
-		return KeyState{}
+	var ks KeyState
+	for _, x := range l.head.ram() {
+		if id := x.keys.find(key); id != noKey {
+			ks.add(x.headKey(x.keys.info(id)))
+		}
 	}
-	return l.head.headKey(l.head.keys.info(id))
+	views, err := snapshot(l.head.sealed, atHead)
+	l.mu.RUnlock()
+	defer release(views)
+	if err == nil {
+		ks, err = sealedKey(views, key, ks)
+	}
+	l.fault(err)
+	return ks
+}
+
+// add adds what comes after k.
+func (k *KeyState) add(after KeyState) {
+	if after.Count == 0 {
+		return
+	}
+	if k.Count == 0 {
+		k.First = after.First
+	}
+	k.Last = after.Last
+	k.Count += after.Count
+}
+
+// sealedKey adds what runs in parts have of a key to what comes after them.
+func sealedKey(views []sealedView, key []byte, after KeyState) (ks KeyState, err error) {
+	for i := range views {
+		sec, err := views[i].section()
+		if err != nil {
+			return ks, err
+		}
+		st, err := sec.State(key, views[i].dead)
+		if err != nil {
+			return ks, err
+		}
+		ks.add(KeyState(st))
+	}
+	ks.add(after)
+	return ks, nil
 }
 
 // ref is a record found in the index: what is needed to read its bytes.
@@ -91,18 +142,25 @@ func (w *writer) inRAM(r *ref) (Record, bool) {
 	return r.record(sl.buf[s.start+r.e.off:][:r.klen+r.e.hlen+r.e.dlen]), true
 }
 
-// read looks a record up with find, which is called with the log's lock held and returns its ordinal or an error, and
-// reads its bytes: from RAM, else from disk without the lock.
-func (l *Log) read(find func(x *index) (uint64, error)) (Record, error) {
+// spot is where a record is in RAM's index.
+type spot struct {
+	x   *index
+	ord uint64
+}
+
+// read looks a record up with find, which is called with the log's lock held and returns where it is or an error, and
+// reads its bytes: from RAM, else from disk without the lock. errSealed as find's error has it called again with what
+// the log has in parts as find asked for.
+func (l *Log) read(find func(v *view) (spot, error)) (Record, error) {
 	var last uint64 // section of a failed read
 	for {
 		l.mu.RLock()
-		ord, err := find(l.vis)
+		at, err := find(l.vis)
 		if err != nil {
 			l.mu.RUnlock()
 			return Record{}, err
 		}
-		r := l.vis.ref(ord)
+		r := at.x.ref(at.ord)
 		rec, ok := l.w.inRAM(&r)
 		l.mu.RUnlock()
 		if ok {
@@ -119,29 +177,115 @@ func (l *Log) read(find func(x *index) (uint64, error)) (Record, error) {
 	}
 }
 
+// errSealed says that a record, if there is one, is in a part.
+var errSealed = errors.New("in a part")
+
 // Get returns the record at seq: ErrNotFound if it was deleted or never was, ErrEOF if seq is above the visible
 // position.
 func (l *Log) Get(seq uint64) (Record, error) {
-	return l.read(func(x *index) (uint64, error) {
+	var views []sealedView
+	r, err := l.read(func(v *view) (spot, error) {
 		if seq > l.visible.Load() {
-			return 0, ErrEOF
+			return spot{}, ErrEOF
 		}
-		if ord, ok := x.find(seq); ok && ord < x.vis {
-			return ord, nil
+		if runs := v.from(seq); len(runs) > 0 {
+			var err error
+			if views, err = snapshot(runs[:1], visible); err != nil {
+				return spot{}, err
+			}
+			return spot{}, errSealed
 		}
-		return 0, ErrNotFound
+		for _, x := range v.ram() {
+			if ord, ok := x.find(seq); ok && ord < x.vis {
+				return spot{x, ord}, nil
+			}
+		}
+		return spot{}, ErrNotFound
 	})
+	if !errors.Is(err, errSealed) {
+		return r, err
+	}
+	defer release(views)
+	for i := range views {
+		sec, err := views[i].section()
+		if err != nil {
+			return Record{}, err
+		}
+		if r, ok, err := sec.Get(seq, views[i].dead); ok || err != nil {
+			return Record(r), err
+		}
+	}
+	return Record{}, ErrNotFound
 }
 
 // Last returns the newest live record that matches filter (nil: any) with a sequence <= upTo (0: no bound); ErrNotFound
 // if there is none.
 func (l *Log) Last(filter Filter, upTo uint64) (Record, error) {
-	return l.read(func(x *index) (uint64, error) {
-		if ord, ok := x.lastMatch(filter, x.below(upTo)); ok {
-			return ord, nil
+	var views []sealedView
+	r, err := l.read(func(v *view) (spot, error) {
+		ram := v.ram()
+		for i := len(ram) - 1; i >= 0; i-- {
+			if ord, ok := ram[i].lastMatch(filter, ram[i].below(upTo)); ok {
+				return spot{ram[i], ord}, nil
+			}
 		}
-		return 0, ErrNotFound
+		var err error
+		if views, err = snapshot(v.sealed, visible); err != nil {
+			return spot{}, err
+		}
+		return spot{}, errSealed
 	})
+	if !errors.Is(err, errSealed) {
+		return r, err
+	}
+	defer release(views)
+	for i := len(views) - 1; i >= 0; i-- {
+		if r, ok, err := views[i].last(filter, upTo); ok || err != nil {
+			return r, err
+		}
+	}
+	return Record{}, ErrNotFound
+}
+
+// last returns the newest record that matches filter (nil: any) with a sequence <= upTo (0: no bound).
+func (v *sealedView) last(filter Filter, upTo uint64) (Record, bool, error) {
+	if upTo != 0 && upTo < v.info.FirstSeq {
+		return Record{}, false, nil
+	}
+	sec, err := v.section()
+	if err != nil {
+		return Record{}, false, err
+	}
+	var (
+		ord uint32
+		ok  bool
+	)
+	if filter != nil && filter.Literal() {
+		ord, ok, err = sec.LastOf(filter.Prefix(), upTo, v.dead)
+	} else {
+		var (
+			m     *part.Match
+			limit uint32
+		)
+		if m, err = v.match(oneFilter(filter)); err == nil {
+			limit, err = sec.Below(upTo)
+		}
+		if err == nil {
+			ord, ok, err = sec.Prev(limit, m, v.dead)
+		}
+	}
+	if !ok || err != nil {
+		return Record{}, false, err
+	}
+	r, err := sec.ByOrdinal(ord)
+	return Record(r), err == nil, err
+}
+
+func oneFilter(f Filter) []Filter {
+	if f == nil {
+		return nil
+	}
+	return []Filter{f}
 }
 
 // below returns the ordinal that visible records with a sequence <= upTo (0: no bound) are below.
@@ -199,55 +343,216 @@ func (x *index) eachKey(filter Filter, fn func(id uint32) bool) {
 
 // Next returns the first live record at or after seq that matches filter (nil: any); ErrEOF if there is none yet.
 func (l *Log) Next(seq uint64, filter Filter) (Record, error) {
-	return l.read(func(x *index) (uint64, error) {
-		ord := x.next(x.lower(seq), x.vis)
-		switch {
-		case filter == nil:
-		case filter.Literal():
-			ord = x.vis
-			if id := x.keys.find(filter.Prefix()); id != noKey {
-				ord = x.chainAt(x.keys.info(id), x.lower(seq)) - 1
+	for from := seq; ; {
+		var (
+			views []sealedView
+			end   uint64
+		)
+		r, err := l.read(func(v *view) (spot, error) {
+			if runs := v.from(from); len(runs) > 0 {
+				var err error
+				if views, err = snapshot(runs, visible); err != nil {
+					return spot{}, err
+				}
+				end = v.lastSealed()
+				return spot{}, errSealed
 			}
-		default:
-			for ord < x.vis && !filter.Match(x.keys.key(x.at(ord).key)) {
-				ord = x.next(ord+1, x.vis)
+			for _, x := range v.ram() {
+				if ord := x.nextMatch(filter, x.lower(from)); ord < x.vis {
+					return spot{x, ord}, nil
+				}
 			}
+			return spot{}, ErrEOF
+		})
+		if !errors.Is(err, errSealed) {
+			return r, err
 		}
-		if ord >= x.vis {
-			return 0, ErrEOF
+		r, ok, err := nextIn(views, from, filter)
+		release(views)
+		if ok || err != nil {
+			return r, err
 		}
-		return ord, nil
-	})
+		from = end + 1
+	}
+}
+
+func nextIn(views []sealedView, from uint64, filter Filter) (r Record, ok bool, err error) {
+	for i := range views {
+		if r, ok, err = views[i].next(from, filter); ok || err != nil {
+			break
+		}
+	}
+	return r, ok, err
+}
+
+// lookAhead is how many records next tries before it asks all keys.
+const lookAhead = 64
+
+// next returns the first record at or after from that matches filter (nil: any).
+func (v *sealedView) next(from uint64, filter Filter) (Record, bool, error) {
+	sec, err := v.section()
+	if err != nil {
+		return Record{}, false, err
+	}
+	ord, err := sec.Lower(from)
+	if err != nil {
+		return Record{}, false, err
+	}
+	for n := 0; filter != nil && !filter.Literal() && n < lookAhead; n++ {
+		next, ok, err := sec.Next(ord, nil, v.dead)
+		if err != nil || !ok {
+			return Record{}, false, err
+		}
+		r, err := sec.ByOrdinal(next)
+		if err != nil || filter.Match(r.Key) {
+			return Record(r), err == nil, err
+		}
+		ord = next + 1
+	}
+	m, err := v.match(oneFilter(filter))
+	if err != nil {
+		return Record{}, false, err
+	}
+	ord, ok, err := sec.Next(ord, m, v.dead)
+	if err != nil || !ok {
+		return Record{}, false, err
+	}
+	r, err := sec.ByOrdinal(ord)
+	return Record(r), err == nil, err
+}
+
+// nextMatch returns the first visible ordinal at or after ord that matches filter (nil: any) and is not gone; vis or
+// more if there is none.
+func (x *index) nextMatch(filter Filter, from uint64) uint64 {
+	ord := x.next(from, x.vis)
+	switch {
+	case filter == nil:
+	case filter.Literal():
+		ord = x.vis
+		if id := x.keys.find(filter.Prefix()); id != noKey {
+			ord = x.chainAt(x.keys.info(id), from) - 1
+		}
+	default:
+		for ord < x.vis && !filter.Match(x.keys.key(x.at(ord).key)) {
+			ord = x.next(ord+1, x.vis)
+		}
+	}
+	return ord
 }
 
 // SeqAtTime returns the sequence of the first live record with Time >= unixNano, or the visible position + 1.
 func (l *Log) SeqAtTime(unixNano int64) uint64 {
 	l.mu.RLock()
-	defer l.mu.RUnlock()
-	x := l.vis
-	if ord := x.next(x.atTime(unixNano), x.vis); ord < x.vis {
-		return x.at(ord).seq
+	ram := l.visible.Load() + 1
+	for _, x := range l.vis.ram() {
+		if ord := x.next(x.atTime(unixNano), x.vis); ord < x.vis {
+			ram = x.at(ord).seq
+			break
+		}
 	}
-	return l.visible.Load() + 1
+	runs := l.vis.sealed
+	n := sort.Search(len(runs), func(i int) bool { return runs[i].info.LastTime >= unixNano })
+	views, err := snapshot(runs[n:], visible)
+	l.mu.RUnlock()
+	defer release(views)
+	for i := range views {
+		var seq uint64
+		if seq, err = views[i].atTime(unixNano); seq > 0 || err != nil {
+			ram = seq
+			break
+		}
+	}
+	l.fault(err)
+	return ram
+}
+
+// atTime returns the sequence of the first record that is left with a time at or after t; 0 if there is none.
+func (v *sealedView) atTime(t int64) (uint64, error) {
+	sec, err := v.section()
+	if err != nil {
+		return 0, err
+	}
+	ord, err := sec.AtTime(t)
+	if err != nil {
+		return 0, err
+	}
+	ord, ok, err := sec.Next(ord, nil, v.dead)
+	if err != nil || !ok {
+		return 0, err
+	}
+	return sec.Seq(ord)
 }
 
 // LastPerKey returns, ascending, the sequence of the newest live record (<= upTo; 0: no bound) of each key that matches
 // one of filters (none: all). At most limit (0: no limit); more is true when it was cut.
 func (l *Log) LastPerKey(filters []Filter, upTo uint64, limit int) (seqs []uint64, more bool) {
 	l.mu.RLock()
-	defer l.mu.RUnlock()
-	x := l.vis
-	bound := x.below(upTo)
-	x.eachMatch(filters, func(id uint32) {
-		if ord := x.chainUpTo(x.keys.info(id), bound); ord != 0 {
-			seqs = append(seqs, x.at(ord-1).seq)
-		}
-	})
+	seen := keySet{}
+	ram := l.vis.ram()
+	several := len(ram) > 1 || len(l.vis.sealed) > 0
+	for i := len(ram) - 1; i >= 0; i-- {
+		x := ram[i]
+		bound := x.below(upTo)
+		x.eachMatch(filters, func(id uint32) {
+			ord := x.chainUpTo(x.keys.info(id), bound)
+			if ord != 0 && (!several || seen.add(x.keys.key(id))) {
+				seqs = append(seqs, x.at(ord-1).seq)
+			}
+		})
+	}
+	views, err := snapshot(l.vis.sealed, visible)
+	l.mu.RUnlock()
+	for i := len(views) - 1; i >= 0 && err == nil; i-- {
+		err = views[i].lastPerKey(filters, upTo, seen, func(seq uint64) { seqs = append(seqs, seq) })
+	}
+	release(views)
+	l.fault(err)
 	slices.Sort(seqs)
 	if limit > 0 && len(seqs) > limit {
 		return seqs[:limit], true
 	}
 	return seqs, false
+}
+
+// keySet is a set of keys.
+type keySet map[string]struct{}
+
+// add reports whether key was not there.
+func (s keySet) add(key []byte) bool {
+	if _, ok := s[string(key)]; ok {
+		return false
+	}
+	s[string(key)] = struct{}{}
+	return true
+}
+
+// lastPerKey calls fn with the sequence of the newest record of each matching key that is not in seen, and adds it.
+func (v *sealedView) lastPerKey(filters []Filter, upTo uint64, seen keySet, fn func(seq uint64)) error {
+	if upTo != 0 && upTo < v.info.FirstSeq {
+		return nil
+	}
+	sec, err := v.section()
+	if err != nil {
+		return err
+	}
+	m, err := v.match(filters)
+	if err != nil {
+		return err
+	}
+	var inner error
+	err = sec.LastPerKey(m, upTo, v.dead, func(id, ord uint32) bool {
+		var (
+			key []byte
+			seq uint64
+		)
+		if key, inner = sec.Key(id); inner == nil && seen.add(key) {
+			if seq, inner = sec.Seq(ord); inner == nil {
+				fn(seq)
+			}
+		}
+		return inner == nil
+	})
+	return errors.Join(err, inner)
 }
 
 // eachMatch calls fn once for each key that matches one of filters (none: all).
@@ -278,6 +583,13 @@ func (l *Log) Count(from uint64, filters []Filter) uint64 {
 // EachKey calls fn for each key with live records that matches filter (nil: all), in no order, until fn returns false.
 // key is only valid during the call. Keys that come or go during the walk may be left out.
 func (l *Log) EachKey(filter Filter, fn func(key []byte, ks KeyState) bool) {
+	l.mu.RLock()
+	plain := len(l.vis.sealed) == 0 && l.vis.mid == nil
+	l.mu.RUnlock()
+	if !plain {
+		l.fault(l.eachKey(filter, fn))
+		return
+	}
 	const batch = 512
 	type item struct {
 		end int
@@ -286,11 +598,15 @@ func (l *Log) EachKey(filter Filter, fn func(key []byte, ks KeyState) bool) {
 	var (
 		names []byte
 		items []item
+		x     *index
 	)
 	for from, more := uint32(0), true; more; {
 		names, items = names[:0], items[:0]
 		l.mu.RLock()
-		from, more = l.vis.walkKeys(from, batch, filter, func(key []byte, ks KeyState) {
+		if x == nil || l.vis.mid == nil {
+			x = l.vis.tail // else what is on its way to a part is what it began with
+		}
+		from, more = x.walkKeys(from, batch, filter, func(key []byte, ks KeyState) {
 			names = append(names, key...)
 			items = append(items, item{len(names), ks})
 		})
@@ -330,53 +646,4 @@ func (x *index) walkKeys(from uint32, most int, filter Filter, fn func([]byte, K
 		}
 	}
 	return 0, false
-}
-
-// EachDeleted calls fn for the sequences between the first and the last visible record that are not live, ascending,
-// until fn returns false.
-func (l *Log) EachDeleted(fn func(seq uint64) bool) {
-	var want uint64
-	for more := true; more; {
-		var gaps []seqRun
-		l.mu.RLock()
-		gaps, want, more = l.gaps(want)
-		l.mu.RUnlock()
-		for _, g := range gaps {
-			for i := range g.n {
-				if !fn(g.first + i) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// gaps returns the next runs of sequences that are not live from want on (0: from the first record), where to go on,
-// and whether there is more. The lock is held.
-func (l *Log) gaps(want uint64) (gaps []seqRun, next uint64, more bool) {
-	const batch = 4096
-	x := l.vis
-	ord := x.next(x.first, x.vis)
-	if want != 0 {
-		ord = x.next(x.lower(want), x.vis)
-	} else if ord < x.vis {
-		want = x.at(ord).seq
-	} else {
-		return nil, 0, false
-	}
-	for range batch {
-		if ord >= x.vis {
-			if last := l.visible.Load(); last >= want {
-				gaps = append(gaps, seqRun{want, last + 1 - want})
-			}
-			return gaps, 0, false
-		}
-		seq := x.at(ord).seq
-		if seq > want {
-			gaps = append(gaps, seqRun{want, seq - want})
-		}
-		want = seq + 1
-		ord = x.next(ord+1, x.vis)
-	}
-	return gaps, want, true
 }

@@ -40,7 +40,6 @@ type State struct {
 	FirstTime int64  // Unix nanoseconds of the first live record; 0 when there is none
 	LastTime  int64  // of the last record appended; 0 before the first
 	Deleted   uint64 // sequences in [FirstSeq, LastSeq] that are not live
-	Keys      int    // different keys of live records
 }
 
 // KeyState sums up the live records of one key.

@@ -5,20 +5,32 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/noetl/ehdb-gateway/storage/part"
 	"github.com/noetl/ehdb-gateway/storage/tail"
 )
 
 // replayer rebuilds the logs from the blocks of the tail, which it is given in order.
 type replayer struct {
-	s     *Store
-	w     *writer
-	logs  map[LogID]*replayLog
-	last  *replayLog // of the last record
-	seen  []bool     // shards that a section was read of
-	parts []part     // of the block
-	heads []uint64   // what a store record in the block says
-	total uint64     // records
-	rec   decoded
+	s      *Store
+	w      *writer
+	logs   map[LogID]*replayLog
+	last   *replayLog // of the last record
+	seen   []bool     // shards that a section was read of
+	pieces []piece    // of the block
+	heads  []uint64   // what a store record in the block says
+	known  []uint64   // positions of the shards that the manifest knows of
+	begin  []uint64   // position of the first record read of each shard
+	counts []uint64   // records read of each shard
+	total  uint64     // records
+	floor  tail.LSN   // what is below it is in parts and in the manifest
+	rec    decoded
+}
+
+func newReplayer(s *Store) *replayer {
+	n := len(s.w.shards)
+	return &replayer{
+		s: s, w: s.w, logs: map[LogID]*replayLog{}, seen: make([]bool, n), begin: make([]uint64, n), counts: make([]uint64, n),
+	}
 }
 
 // replayLog is a log or state log on its way back. Of one whose beginning was dropped from the tail the record that
@@ -30,6 +42,10 @@ type replayLog struct {
 	known bool
 	// late are records that were written again, to let go of their first place, which is gone: they are out of order.
 	late map[uint64]lateRecord
+	// Of what the manifest knows: records of a log up to sealed, and those of a state log that have positions below skip,
+	// are accounted for.
+	sealed, skip uint64
+	secs         map[*sealed]*part.Section
 }
 
 type lateRecord struct {
@@ -45,25 +61,30 @@ const (
 	aStateLog logKind = true
 )
 
-// part is a section of a block on its way through replay.
-type part struct {
+// piece is a section of a block on its way through replay.
+type piece struct {
 	d     decoder
 	id    uint64
 	sec   *section
 	shard *shard
 	order uint64 // place in the block of the record that is next
 	start int    // of the section in the block
+	first uint64 // position in the shard of the first record
 	count uint64 // records
 	read  uint64
 }
 
 // block applies one block.
 func (r *replayer) block(lsn tail.LSN, pos tail.Pos, body []byte) error {
+	if lsn < r.floor {
+		r.w.space.note(pos.Segment, lsn, r.w.secs.end)
+		return nil
+	}
 	d := decoder{b: body}
 	if v := d.byte(); d.err == nil && v != formatVersion {
 		d.fail(fmt.Errorf("block has format version %d, this program knows %d", v, formatVersion))
 	}
-	r.parts = r.parts[:0]
+	r.pieces = r.pieces[:0]
 	for n := d.uvarint(); n > 0 && d.err == nil; n-- {
 		r.section(&d, lsn, pos)
 	}
@@ -111,7 +132,10 @@ func (r *replayer) section(d *decoder, lsn tail.LSN, pos tail.Pos) {
 		d.fail(fmt.Errorf("section starts at position %d of its shard, which is at %d", first, sh.head))
 		return
 	}
-	r.seen[shard] = true
+	if !r.seen[shard] {
+		r.seen[shard] = true
+		r.begin[shard] = first
+	}
 	sh.head = first + count
 	sh.committed.Store(sh.head)
 	id, sec := r.w.secs.add()
@@ -119,39 +143,40 @@ func (r *replayer) section(d *decoder, lsn tail.LSN, pos tail.Pos) {
 	sec.shard, sec.size = uint16(sh.id), uint32(len(body))
 	sec.place(tail.Pos{Segment: pos.Segment, Offset: pos.Offset + uint32(start)})
 	r.w.space.note(pos.Segment, lsn, id)
-	p := part{d: decoder{b: body}, id: id, sec: sec, shard: sh, start: start, count: count}
+	p := piece{d: decoder{b: body}, id: id, sec: sec, shard: sh, start: start, first: first, count: count}
 	p.order = p.d.uvarint()
-	r.parts = append(r.parts, p)
+	r.pieces = append(r.pieces, p)
 	r.total += count
+	r.counts[shard] += count
 }
 
 // records applies the records of a block's sections in the order in which they were appended.
-func (r *replayer) records() (*part, error) {
-	left := len(r.parts)
+func (r *replayer) records() (*piece, error) {
+	left := len(r.pieces)
 	p := 0
 	for order := uint64(0); left > 0; order++ {
-		for n := 0; r.parts[p].order != order; n++ {
-			if n == len(r.parts) {
-				return &r.parts[p], fmt.Errorf("record %d of the block is missing", order)
+		for n := 0; r.pieces[p].order != order; n++ {
+			if n == len(r.pieces) {
+				return &r.pieces[p], fmt.Errorf("record %d of the block is missing", order)
 			}
-			p = (p + 1) % len(r.parts)
+			p = (p + 1) % len(r.pieces)
 		}
-		part := &r.parts[p]
-		if err := part.d.next(&r.rec); err != nil {
-			return part, err
+		pc := &r.pieces[p]
+		if err := pc.d.next(&r.rec); err != nil {
+			return pc, err
 		}
-		if err := r.apply(part.id, part.sec); err != nil {
-			return part, err
+		if err := r.apply(pc); err != nil {
+			return pc, err
 		}
-		part.read++
-		if part.d.pos < len(part.d.b) {
-			part.order = part.d.uvarint()
+		pc.read++
+		if pc.d.pos < len(pc.d.b) {
+			pc.order = pc.d.uvarint()
 			continue
 		}
-		if part.read != part.count {
-			return part, fmt.Errorf("section has %d records, its header says %d", part.read, part.count)
+		if pc.read != pc.count {
+			return pc, fmt.Errorf("section has %d records, its header says %d", pc.read, pc.count)
 		}
-		part.order = ^uint64(0)
+		pc.order = ^uint64(0)
 		left--
 	}
 	return nil, nil
@@ -188,18 +213,19 @@ func (r *replayer) make(l *replayLog, what logKind) {
 	}
 }
 
-// apply does what the record in r.rec says.
-func (r *replayer) apply(id uint64, sec *section) error {
+// apply does what the record in r.rec says, which is the next of p.
+func (r *replayer) apply(p *piece) error {
+	id, sec, pos := p.id, p.sec, p.first+p.read
 	switch r.rec.kind {
 	case kindStore:
 		return r.store()
 	case kindLog:
-		return r.exists(id)
+		return r.exists(id, pos)
 	case kindDrop:
 		r.drop(r.rec.log)
 		return nil
 	case kindChange, kindCheckpoint:
-		return r.change(id)
+		return r.change(id, pos)
 	case kindMessage, kindMoved, kindDelete, kindTruncate:
 	}
 	l, err := r.log(r.rec.log, aLog)
@@ -213,10 +239,12 @@ func (r *replayer) apply(id uint64, sec *section) error {
 		l.moved(&r.rec, id, sec)
 	case kindDelete:
 		for _, run := range r.rec.runs {
-			l.remove(run.first, run.first+run.n)
+			if err := l.remove(run.first, run.first+run.n); err != nil {
+				return err
+			}
 		}
 	case kindTruncate:
-		l.truncate(r.rec.below)
+		return l.truncate(r.rec.below)
 	case kindStore, kindLog, kindDrop, kindChange, kindCheckpoint:
 	}
 	return nil
@@ -234,7 +262,7 @@ func (r *replayer) store() error {
 }
 
 // exists applies the record that says a log is there. For a state log it is also a new beginning.
-func (r *replayer) exists(sec uint64) error {
+func (r *replayer) exists(sec, pos uint64) error {
 	m := r.rec.meta
 	for _, sh := range m.Shards {
 		if int(sh) >= len(r.w.shards) {
@@ -255,6 +283,9 @@ func (r *replayer) exists(sec uint64) error {
 	l.known = true
 	r.s.nextID = max(r.s.nextID, m.ID+1)
 	if l.state != nil {
+		if pos < l.skip {
+			return nil
+		}
 		if m.ID != catalogID {
 			l.state.meta = m
 		}
@@ -273,7 +304,8 @@ func (r *replayer) drop(id LogID) {
 	r.s.nextID = max(r.s.nextID, id+1)
 	if l := r.logs[id]; l != nil {
 		if l.log != nil {
-			r.w.retire(l.log.head)
+			r.w.retire(l.log.head.tail)
+			l.log.head.forget()
 			for _, late := range l.late {
 				r.w.drop(late.e.sec, footprint(len(late.key), &late.e))
 			}
@@ -283,9 +315,9 @@ func (r *replayer) drop(id LogID) {
 	r.last = nil
 }
 
-func (r *replayer) change(sec uint64) error {
+func (r *replayer) change(sec, pos uint64) error {
 	l, err := r.log(r.rec.log, aStateLog)
-	if err != nil {
+	if err != nil || pos < l.skip {
 		return err
 	}
 	if r.rec.kind == kindCheckpoint {
@@ -307,22 +339,28 @@ func (d *decoded) entry(id uint64) entry {
 func (d *decoded) size() uint64 { return uint64(len(d.rec.Key) + len(d.rec.Header) + len(d.rec.Data)) }
 
 func (l *replayLog) message(d *decoded, id uint64, sec *section) error {
+	if d.rec.Seq <= l.sealed {
+		return nil
+	}
 	if d.rec.Seq <= l.log.lastSeq {
 		return fmt.Errorf("log %d: record %d comes after record %d", l.id, d.rec.Seq, l.log.lastSeq)
 	}
 	e := d.entry(id)
 	l.log.w.space.use(sec, footprint(len(d.rec.Key), &e))
-	l.log.head.add(e, d.rec.Key, d.size())
+	l.log.head.tail.add(e, d.rec.Key, d.size())
 	l.log.lastSeq, l.log.lastTime = d.rec.Seq, max(d.rec.Time, l.log.lastTime)
 	return nil
 }
 
 // moved notes the new place of a record. If the old one is gone with its segment the record is new here.
 func (l *replayLog) moved(d *decoded, id uint64, sec *section) {
+	if d.rec.Seq <= l.sealed {
+		return
+	}
 	e := d.entry(id)
 	foot := footprint(len(d.rec.Key), &e)
 	l.log.w.space.use(sec, foot)
-	x := l.log.head
+	x := l.log.head.tail
 	if ord, ok := x.find(d.rec.Seq); ok {
 		at := x.at(ord)
 		l.log.w.drop(at.sec, foot)
@@ -340,8 +378,11 @@ func (l *replayLog) moved(d *decoded, id uint64, sec *section) {
 }
 
 // remove takes out the records with a sequence in [from, to).
-func (l *replayLog) remove(from, to uint64) {
-	x := l.log.head
+func (l *replayLog) remove(from, to uint64) error {
+	if err := l.removeSealed(from, to); err != nil {
+		return err
+	}
+	x := l.log.head.tail
 	end := x.lower(to)
 	for ord := x.next(x.lower(from), end); ord < end; ord = x.next(ord+1, end) {
 		e := *x.at(ord)
@@ -352,19 +393,69 @@ func (l *replayLog) remove(from, to uint64) {
 		l.log.w.drop(e.sec, footprint(klen, &e))
 	}
 	if len(l.late) == 0 {
-		return
+		return nil
 	}
 	if to-from <= uint64(len(l.late)) {
 		for seq := from; seq < to; seq++ {
 			l.removeLate(seq)
 		}
-		return
+		return nil
 	}
 	for seq := range l.late {
 		if seq >= from && seq < to {
 			l.removeLate(seq)
 		}
 	}
+	return nil
+}
+
+// removeSealed takes out the records in parts with a sequence in [from, to).
+func (l *replayLog) removeSealed(from, to uint64) error {
+	for _, s := range l.log.head.from(from) {
+		if s.info.FirstSeq >= to {
+			break
+		}
+		if s.head.msgs == 0 || s.p.err != nil {
+			continue
+		}
+		if from <= s.info.FirstSeq && to > s.info.LastSeq {
+			s.die(0, s.info.Count, s.head.msgs, s.head.bytes)
+			continue
+		}
+		sec := l.secs[s]
+		if sec == nil {
+			var err error
+			v := sealedView{sealed: s}
+			if sec, err = v.section(); err != nil {
+				return err
+			}
+			if l.secs == nil {
+				l.secs = map[*sealed]*part.Section{}
+			}
+			l.secs[s] = sec
+		}
+		lo, err := sec.Lower(from)
+		if err != nil {
+			return err
+		}
+		hi, err := sec.Lower(to)
+		if err != nil {
+			return err
+		}
+		n, bytes, err := sec.Sizes(lo, hi, s.head.dead)
+		if err != nil {
+			return err
+		}
+		s.die(lo, hi, n, bytes)
+	}
+	return nil
+}
+
+// die deletes the ordinals in [lo, hi) in both views.
+func (s *sealed) die(lo, hi uint32, n, bytes uint64) {
+	s.head.kill(lo, hi, n, bytes)
+	s.vis.kill(lo, hi, n, bytes)
+	s.dirty = s.dirty || n > 0
 }
 
 func (l *replayLog) removeLate(seq uint64) {
@@ -374,13 +465,23 @@ func (l *replayLog) removeLate(seq uint64) {
 	}
 }
 
-func (l *replayLog) truncate(below uint64) {
-	l.remove(0, below)
+func (l *replayLog) truncate(below uint64) error {
 	l.log.lastSeq = max(l.log.lastSeq, below-1)
+	return l.remove(0, below)
 }
 
 // finish puts late records where they belong and hands the logs to the store.
 func (r *replayer) finish() error {
+	for i := range r.w.shards {
+		sh := &r.w.shards[i]
+		if r.known != nil {
+			sh.head = max(sh.head, r.known[i])
+			sh.committed.Store(sh.head)
+		}
+		if !r.seen[i] {
+			r.begin[i] = sh.head
+		}
+	}
 	for id, l := range r.logs {
 		if !l.known {
 			return &CorruptError{
@@ -404,16 +505,16 @@ func (l *replayLog) finish() {
 	if len(l.late) > 0 {
 		l.merge()
 	}
-	x := log.head
+	x := log.head.tail
 	x.vis, x.visMsgs, x.visBytes = x.end, x.msgs, x.bytes
-	x.removals, x.removed = 0, nil
-	log.vis, log.visTime = x, log.lastTime
+	log.vis, log.visTime = log.head, log.lastTime
+	l.secs = nil
 	log.visible.Store(log.lastSeq)
 }
 
 // merge builds the index again with the late records in their places.
 func (l *replayLog) merge() {
-	old := l.log.head
+	old := l.log.head.tail
 	all := make([]lateRecord, 0, len(l.late)+int(old.msgs))
 	for _, late := range l.late {
 		all = append(all, late)
@@ -432,5 +533,6 @@ func (l *replayLog) merge() {
 	for _, r := range all {
 		x.add(r.e, r.key, uint64(len(r.key))+uint64(r.e.hlen)+uint64(r.e.dlen))
 	}
-	l.log.head, l.late = x, nil
+	x.num = old.num
+	l.log.head.tail, l.late = x, nil
 }

@@ -199,7 +199,7 @@ func (s *selection) countFrom(x *index, ord uint64) (n uint64) {
 	case ord >= x.vis:
 		return 0
 	case s.all():
-		return x.visMsgs - x.liveBelow(ord)
+		return x.countLive(ord, x.vis)
 	case !s.many:
 		for _, w := range s.few {
 			k := x.keys.info(w.id)

@@ -9,6 +9,7 @@ import (
 
 // space knows what of a store's bytes is still needed: each section's live bytes, and where segments begin.
 type space struct {
+	off   bool // nobody asks: parts are where space is given back
 	wake  chan struct{}
 	grain int64        // how much must die before it is worth looking
 	live  atomic.Int64 // footprint of live messages
@@ -49,12 +50,12 @@ func (sp *space) starts() []segmentStart {
 	return append([]segmentStart(nil), sp.segs...)
 }
 
-// forget forgets the segments before the one that begins with section sec.
-func (sp *space) forget(sec uint64) {
+// forget forgets the segments before the one that begins with block lsn.
+func (sp *space) forget(lsn tail.LSN) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	n := 0
-	for n < len(sp.segs) && sp.segs[n].sec < sec {
+	for n < len(sp.segs) && sp.segs[n].lsn < lsn {
 		n++
 	}
 	sp.segs = sp.segs[n:]
@@ -70,6 +71,9 @@ func (sp *space) kick() {
 
 // use reports that n bytes of a section are needed by the index.
 func (sp *space) use(s *section, n int32) {
+	if sp.off {
+		return
+	}
 	s.live.Add(n)
 	sp.live.Add(int64(n))
 }
@@ -77,6 +81,9 @@ func (sp *space) use(s *section, n int32) {
 // drop reports that n bytes of section id are needed no more.
 func (w *writer) drop(id uint64, n int32) {
 	sp := &w.space
+	if sp.off {
+		return
+	}
 	sp.live.Add(-int64(n))
 	if sp.dead.Add(int64(n)) >= sp.grain {
 		sp.dead.Store(0)

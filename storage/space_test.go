@@ -163,8 +163,8 @@ func TestMoveLeavesWhatIsDeleted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ord, _ := l.vis.find(r.Seq)
-		e := *l.vis.at(ord)
+		ord, _ := l.vis.tail.find(r.Seq)
+		e := *l.vis.tail.at(ord)
 		n, err := l.move(&decoded{log: l.ID(), rec: r, off: int(e.off)}, e.sec, 0)
 		if err != nil || n > 0 != want {
 			t.Fatalf("record %d: %d bytes moved, %v", seq, n, err)

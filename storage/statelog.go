@@ -20,9 +20,12 @@ type StateLog struct {
 	floor   uint64 // section of the oldest entry
 	begun   bool   // there is an entry
 	made    uint64 // section of the record that says the log exists
+	touched bool   // something happened that the manifest does not know
 }
 
-func newStateLog(w *writer, meta logMeta) *StateLog { return &StateLog{w: w, meta: meta} }
+func newStateLog(w *writer, meta logMeta) *StateLog {
+	return &StateLog{w: w, meta: meta, touched: true}
+}
 
 // ID returns the log's id.
 func (s *StateLog) ID() LogID { return s.meta.ID }
@@ -87,6 +90,7 @@ func (s *StateLog) queueIn(g *group, k kind, state []byte, done Done) uint64 {
 }
 
 func (s *StateLog) change(change []byte, sec uint64) {
+	s.touched = true
 	s.add(change, sec, 0)
 	s.changes++
 	s.bytes += int64(len(change))
@@ -94,6 +98,7 @@ func (s *StateLog) change(change []byte, sec uint64) {
 
 func (s *StateLog) checkpoint(state []byte, sec uint64) {
 	const most = 64 << 10
+	s.touched = true
 	if cap(s.entries) > most && cap(s.entries) > 4*len(state) {
 		s.entries = nil
 	}

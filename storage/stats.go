@@ -8,7 +8,10 @@ type Stats struct {
 	TailCuts         uint64
 	DroppedSegments, // whose space was given back
 	MovedRecords uint64 // written again to let go of their segment
-	DiskBytes      int64 // on disk now
+	DiskBytes      int64 // on disk now: the tail and the parts
+	Parts          int   // on disk now
+	Quarantined    int   // files that Open put aside, because nothing accounts for them
+	Seals, Merges  uint64
 	RecoverSeconds float64
 	RecoverRecords uint64
 }
@@ -17,6 +20,10 @@ type Stats struct {
 type ShardStats struct {
 	Head, Committed uint64 // positions: records of the shard since the directory was made, global and monotonic
 	QueuedBytes     int64
+
+	// What the last Open read of the tail: the positions of the shard it began and ended at, and how many records it
+	// read. What is before ResumeFrom was in parts and in the manifest.
+	ResumeFrom, ResumeTip, ReplayRecords uint64
 }
 
 // recovery is what Open counts.
@@ -24,6 +31,9 @@ type recovery struct {
 	seconds float64
 	records uint64
 	cuts    uint64
+
+	begin, tip, replayed []uint64 // of each shard
+	quarantined          int
 }
 
 // Stats returns the counters.
@@ -39,11 +49,20 @@ func (s *Store) Stats() Stats {
 	if w.tail != nil {
 		st.DiskBytes = w.tail.Size()
 	}
+	if sl := s.sealer; sl != nil {
+		st.Seals, st.Merges, st.Quarantined = sl.seals.Load(), sl.merges.Load(), s.recover.quarantined
+		st.Parts = int(sl.files.Load())
+		st.DiskBytes += sl.bytes.Load()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.shards {
 		sh := &w.shards[i]
 		st.Shards[i] = ShardStats{Head: sh.head, Committed: sh.committed.Load(), QueuedBytes: sh.queued}
+		if i < len(s.recover.begin) {
+			x := &st.Shards[i]
+			x.ResumeFrom, x.ResumeTip, x.ReplayRecords = s.recover.begin[i], s.recover.tip[i], s.recover.replayed[i]
+		}
 	}
 	return st
 }

@@ -24,6 +24,7 @@ type Store struct {
 	recover recovery
 	quit    chan struct{} // closed by Close; ends the sweeper
 	sweeper sync.WaitGroup
+	sealer  *sealer // nil: nothing is sealed
 	closing sync.Once
 	closed  error
 	release func() error // gives up what Open took: the lock and the tail
@@ -49,6 +50,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 
 func (s *Store) start() {
 	s.w.start()
+	if s.sealer != nil {
+		s.sweeper.Go(s.sealer.loop)
+		return
+	}
 	s.sweeper.Go(s.sweepLoop)
 }
 
@@ -84,6 +89,9 @@ func (s *Store) stopped(err error) {
 // Close refuses new appends, commits what is queued, syncs and closes. Idempotent.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
+		if s.sealer != nil {
+			s.sealer.last()
+		}
 		close(s.quit)
 		s.sweeper.Wait()
 		s.w.close()
@@ -108,7 +116,7 @@ func (s *Store) CreateLog(spec LogSpec) (*Log, error) {
 		return nil, err
 	}
 	l := newLog(s.w, meta, newIndex(s.seed))
-	l.floor = sec
+	l.floor, l.ready = sec, true
 	l.configure(spec)
 	s.logs[meta.ID] = l
 	return l, nil

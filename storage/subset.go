@@ -1,13 +1,17 @@
 package storage
 
-import "sort"
+import (
+	"sort"
+
+	"github.com/noetl/ehdb-gateway/storage/part"
+)
 
 // Subset follows records of a log that were picked one by one, and knows at every moment exactly how many of them are
 // still to be passed. A Subset is used by one goroutine at a time and costs nothing while it is not used; at its next
 // use, what was removed from the log meanwhile costs a binary search each.
 type Subset struct {
 	l       *Log
-	idx     *index
+	v       *view
 	removal uint64 // removals accounted for
 	members []member
 	live    int // of members
@@ -15,8 +19,8 @@ type Subset struct {
 
 // member is a record of a Subset; members are ascending.
 type member struct {
-	seq uint64 // 0: gone
-	ord uint64
+	seq  uint64
+	gone bool
 }
 
 // NewSubset returns the subset of the visible records with these sequences, which are ascending.
@@ -56,7 +60,7 @@ func (s *Subset) LenAfter(seq uint64) int {
 func (s *Subset) Pass(seq uint64) {
 	s.sync()
 	for s.live > 0 && s.members[0].seq <= seq {
-		s.members[0].seq = 0
+		s.members[0].gone = true
 		s.live--
 		s.trim()
 	}
@@ -67,7 +71,7 @@ func (s *Subset) Seqs() []uint64 {
 	s.sync()
 	seqs := make([]uint64, 0, s.live)
 	for _, m := range s.members {
-		if m.seq != 0 {
+		if !m.gone {
 			seqs = append(seqs, m.seq)
 		}
 	}
@@ -80,39 +84,86 @@ func (s *Subset) sync() {
 		return
 	}
 	s.l.mu.RLock()
-	defer s.l.mu.RUnlock()
-	x := s.l.vis
-	if s.idx == x && s.removal == x.removals {
-		return
+	known := s.v == s.l.vis && s.l.removals.since(s.removal, s.lose)
+	if known {
+		s.removal = s.l.removals.n
 	}
-	if s.idx != x || !x.removedSince(s.removal, s.lose) {
-		s.look(x)
+	s.l.mu.RUnlock()
+	if !known {
+		s.look()
 	}
-	s.idx, s.removal = x, x.removals
 	s.trim()
 }
 
-// lose takes note of a removal.
-func (s *Subset) lose(r removal) {
-	i := sort.Search(len(s.members), func(i int) bool { return s.members[i].ord >= r.ord })
-	if i < len(s.members) && s.members[i].ord == r.ord && s.members[i].seq != 0 {
-		s.members[i].seq = 0
+// lose takes note of a removal; false if it may have been of any of several.
+func (s *Subset) lose(r *removal) bool {
+	i := sort.Search(len(s.members), func(i int) bool { return s.members[i].seq >= r.seq })
+	if r.end != 0 {
+		return i == len(s.members) || s.members[i].seq >= r.end
+	}
+	if i < len(s.members) && s.members[i].seq == r.seq && !s.members[i].gone {
+		s.members[i].gone = true
 		s.live--
 	}
+	return true
 }
 
-// look finds every member in x, and keeps those that are there. The log's lock is held.
-func (s *Subset) look(x *index) {
+// look finds every member in the log, and keeps those that are there.
+func (s *Subset) look() {
 	kept := s.members[:0]
+	var inParts []uint64
+	s.l.mu.RLock()
+	v := s.l.vis
+	last := v.lastSealed()
+	views, err := snapshot(v.sealed, visible)
+	s.v, s.removal = v, s.l.removals.n
 	for _, m := range s.members {
-		if m.seq == 0 {
-			continue
-		}
-		if ord, ok := x.find(m.seq); ok && ord < x.vis {
-			kept = append(kept, member{m.seq, ord})
+		switch {
+		case m.gone:
+		case m.seq <= last:
+			inParts = append(inParts, m.seq)
+		case v.has(m.seq):
+			kept = append(kept, m)
 		}
 	}
-	s.members, s.live = kept, len(kept)
+	s.l.mu.RUnlock()
+	defer release(views)
+	s.members = append(make([]member, 0, len(inParts)+len(kept)), s.inParts(views, inParts, err)...)
+	s.members = append(s.members, kept...)
+	s.live = len(s.members)
+}
+
+// has reports whether the visible record at seq is in RAM.
+func (v *view) has(seq uint64) bool {
+	for _, x := range v.ram() {
+		if ord, ok := x.find(seq); ok && ord < x.vis {
+			return true
+		}
+	}
+	return false
+}
+
+// inParts returns those of seqs that are in views.
+func (s *Subset) inParts(views []sealedView, seqs []uint64, err error) (out []member) {
+	for _, seq := range seqs {
+		i := sort.Search(len(views), func(i int) bool { return views[i].info.LastSeq >= seq })
+		if i == len(views) || err != nil {
+			continue
+		}
+		var (
+			sec *part.Section
+			ord uint32
+			ok  bool
+		)
+		if sec, err = views[i].section(); err == nil {
+			ord, ok, err = sec.Find(seq)
+		}
+		if ok && err == nil && !views[i].dead.Contains(ord) {
+			out = append(out, member{seq: seq})
+		}
+	}
+	s.l.fault(err)
+	return out
 }
 
 // trim drops the members at the front that are gone, so that the first one is there.
@@ -121,7 +172,7 @@ func (s *Subset) trim() {
 		s.members = nil
 		return
 	}
-	for s.members[0].seq == 0 {
+	for s.members[0].gone {
 		s.members = s.members[1:]
 	}
 }

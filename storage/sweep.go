@@ -166,7 +166,7 @@ func (s *Store) dropDead() error {
 		return fmt.Errorf("drop segments before block %d: %w", segs[n].lsn, err)
 	}
 	s.w.space.dropped.Add(uint64(n))
-	s.w.space.forget(segs[n].sec)
+	s.w.space.forget(segs[n].lsn)
 	s.w.mu.Lock()
 	s.w.secs.trim(segs[n].sec)
 	s.w.mu.Unlock()

@@ -67,8 +67,10 @@ type writer struct {
 	appends, outOfOrder,
 	commits, syncs, written atomic.Uint64
 
-	commit commitState
-	space  space
+	commit   commitState
+	space    space
+	nextLSN  atomic.Uint64 // of the tail's next block
+	unsealed unsealed
 }
 
 func newWriter(o Options, t tail.Log) *writer {

@@ -156,7 +156,7 @@ func (s *Stream) State(details bool, subjects string) server.StreamState { //nol
 		FirstTime:   wallClock(st.FirstTime),
 		LastSeq:     st.LastSeq,
 		LastTime:    wallClock(st.LastTime),
-		NumSubjects: st.Keys,
+		NumSubjects: s.log.Keys(),
 		NumDeleted:  int(st.Deleted), //nolint:gosec // not above the number of sequences
 		Consumers:   len(*s.audience.list.Load()),
 	}

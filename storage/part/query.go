@@ -394,3 +394,23 @@ func (s *Section) LastPerKey(m *Match, upTo uint64, dead *Tombstones, fn func(id
 		return true, nil
 	})
 }
+
+// Sizes returns how many records with ordinals in [lo, hi) are not deleted, and the sum of what they count for.
+func (s *Section) Sizes(lo, hi uint32, dead *Tombstones) (n, bytes uint64, err error) {
+	hi = min(hi, s.info.Count)
+	if lo == 0 && hi == s.info.Count && dead.empty() {
+		return uint64(hi), s.info.Bytes, nil
+	}
+	for ord := dead.nextLive(lo); ord < hi; {
+		page := ord / recordsPerPage
+		c, err := s.columnPage(page)
+		if err != nil {
+			return 0, 0, err
+		}
+		for end := min(hi, page*recordsPerPage+c.n); ord < end; ord = dead.nextLive(ord + 1) {
+			n++
+			bytes += c.sizes.at(ord % recordsPerPage)
+		}
+	}
+	return n, bytes, nil
+}

@@ -162,3 +162,20 @@ func decodeTombs(b []byte, count uint32) (*roaring.Bitmap, error) {
 	}
 	return bm, nil
 }
+
+// Live returns the first ordinal >= ord that is not deleted.
+func (t *Tombstones) Live(ord uint32) uint32 { return t.nextLive(ord) }
+
+// Without calls fn for what is deleted in t and not in old, ascending.
+func (t *Tombstones) Without(old *Tombstones, fn func(ord uint32)) {
+	if t.empty() {
+		return
+	}
+	bm := t.bm
+	if !old.empty() {
+		bm = roaring.AndNot(t.bm, old.bm)
+	}
+	for it := bm.Iterator(); it.HasNext(); {
+		fn(it.Next())
+	}
+}

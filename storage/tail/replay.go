@@ -10,6 +10,9 @@ import (
 // errReplayed is returned by a second Replay.
 var errReplayed = errors.New("log was replayed before")
 
+// Require has Replay check that blocks from floor on are there, if Open was not told: see Options.Floor.
+func (l *File) Require(floor LSN) { l.o.Floor = max(l.o.Floor, floor) }
+
 // Replay implements Log. All blocks it gave are durable when it returns nil. Errors: a *CorruptError, fn's error, or
 // an I/O error; after any of them the log can only be closed.
 func (l *File) Replay(fn func(lsn LSN, pos Pos, body []byte) error) error {

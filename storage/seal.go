@@ -1,0 +1,613 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/noetl/ehdb-gateway/storage/manifest"
+	"github.com/noetl/ehdb-gateway/storage/part"
+	"github.com/noetl/ehdb-gateway/storage/tail"
+	"github.com/noetl/ehdb-gateway/storage/vfs"
+)
+
+const (
+	partsDir    = "parts"
+	manifestDir = "manifest"
+)
+
+// sealer moves what is in the tail into parts, so that the tail, and with it what an open reads and what RAM holds,
+// stays short. See docs/adr/0003-sealing.md.
+type sealer struct {
+	s     *Store
+	man   *manifest.Manifest
+	cache *part.Cache
+
+	mu    sync.Mutex // one seal or merge at a time; guards what follows
+	parts map[manifest.PartID]*sealedPart
+	known map[LogID]manifest.Log // what the manifest says of each log
+	late  tail.LSN               // floor of a seal that failed; its logs still have what they froze then
+	retry bool
+
+	seals, merges atomic.Uint64
+	files, bytes  atomic.Int64 // of parts
+}
+
+// sealJob is what a log gives to be sealed.
+type sealJob struct {
+	l        *Log
+	x        *index // nil: nothing
+	lastSeq  uint64
+	lastTime int64
+	found    *sealed          // its section
+	first    uint64           // ordinal that left counts from
+	left     *part.Tombstones // what was not written, because it was gone
+	fresh    bool             // frozen in this round
+}
+
+// freeze ends the log's run in RAM, so that it can be written to a part, and begins another. ok is false if there may be
+// something that stays in the tail.
+func (l *Log) freeze() (j sealJob, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v := l.head
+	j = sealJob{l: l, lastSeq: l.lastSeq, lastTime: l.lastTime}
+	switch {
+	case l.dropped:
+		return sealJob{}, true
+	case !l.ready && (v.mid != nil || !v.tail.isEmpty()):
+		return sealJob{}, false
+	case v.mid != nil:
+		j.x, j.lastSeq, j.lastTime = v.mid, v.mid.sealTo, v.mid.time
+		return j, true
+	case v.tail.isEmpty():
+		return j, true
+	}
+	x := v.tail
+	x.sealTo, x.time = l.lastSeq, l.lastTime
+	v.mid, v.tail = x, newIndex(x.keys.seed)
+	v.tail.num = l.nextNum()
+	j.x, j.fresh = x, true
+	return j, true
+}
+
+// stateJob is the checkpoint of a state log.
+type stateJob struct {
+	l   *StateLog
+	log manifest.Log
+}
+
+// checkpointed returns what the manifest is to say of s; false if it says that already.
+func (s *StateLog) checkpointed() (stateJob, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.touched || s.dropped {
+		return stateJob{}, false
+	}
+	s.touched = false
+	s.w.mu.Lock()
+	pos := s.w.shards[s.meta.Shards[0]].head
+	s.w.mu.Unlock()
+	return stateJob{l: s, log: manifest.Log{
+		ID: uint64(s.meta.ID), Spec: appendLog(nil, &s.meta), Checkpoint: slices.Clone(s.entries), CheckpointPosition: pos,
+	}}, true
+}
+
+func (s *StateLog) touch() {
+	s.mu.Lock()
+	s.touched = true
+	s.mu.Unlock()
+}
+
+// round is one seal.
+type round struct {
+	floor  tail.LSN
+	jobs   []sealJob
+	states []stateJob
+	drop   []uint64 // logs that are gone
+	store  []byte
+}
+
+// seal writes what is in the tail to parts and drops the tail's segments that only held that. On an error nothing is
+// lost, and the next seal goes on from there.
+func (sl *sealer) seal(pace func(int64) error) error {
+	sl.mu.Lock()
+	defer sl.mu.Unlock()
+	for {
+		again, err := sl.sealOnce(pace)
+		if err != nil || !again {
+			return err
+		}
+	}
+}
+
+func (sl *sealer) sealOnce(pace func(int64) error) (again bool, err error) {
+	r := sl.begin()
+	if err := sl.s.durable(); err != nil {
+		sl.undo(&r)
+		return false, err
+	}
+	parts, err := sl.writeParts(r.jobs, pace)
+	if err == nil {
+		err = sl.commit(&r, parts)
+	}
+	if err != nil {
+		sl.undo(&r)
+		for _, p := range parts {
+			p.release()
+		}
+		return false, err
+	}
+	again, sl.retry, sl.late = sl.retry, false, 0
+	if r.floor == 0 { // something stays in the tail
+		sl.s.w.unsealed.since.CompareAndSwap(0, time.Now().UnixNano())
+	}
+	sl.seals.Add(1)
+	return again, sl.dropTail()
+}
+
+// undo notes that r came to nothing: what it froze stays in RAM until the next seal.
+func (sl *sealer) undo(r *round) {
+	for _, j := range r.states {
+		j.l.touch()
+	}
+	if !sl.retry {
+		sl.retry, sl.late = true, r.floor
+	}
+}
+
+// begin takes what is to be sealed from all logs, one after the other. What is in the tail below the floor is in it, and
+// perhaps more; what is more is found to be there when the tail is read again.
+func (sl *sealer) begin() (r round) {
+	s := sl.s
+	r.floor = tail.LSN(s.w.nextLSN.Load())
+	s.w.unsealed.reset()
+	if sl.retry {
+		r.floor = sl.late
+	}
+	s.mu.Lock()
+	logs, states := maps.Clone(s.logs), maps.Clone(s.states)
+	heads := make([]uint64, len(s.w.shards))
+	s.w.mu.Lock()
+	for i := range heads {
+		heads[i] = s.w.shards[i].head
+	}
+	s.w.mu.Unlock()
+	r.store = appendStore(nil, s.nextID, heads)
+	s.mu.Unlock()
+	for id := range sl.known {
+		if logs[id] == nil && states[id] == nil {
+			r.drop = append(r.drop, uint64(id))
+		}
+	}
+	slices.Sort(r.drop)
+	for _, id := range slices.Sorted(maps.Keys(logs)) {
+		j, ok := logs[id].freeze()
+		if !ok {
+			r.floor = 0
+		}
+		if j.l != nil {
+			r.jobs = append(r.jobs, j)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(states)) {
+		if j, ok := states[id].checkpointed(); ok {
+			r.states = append(r.states, j)
+		}
+	}
+	return r
+}
+
+// durable waits until everything queued so far is durable and visible.
+func (s *Store) durable() error {
+	done := make(chan error, 1)
+	if err := s.w.barrier(func(err error) { done <- err }); err != nil {
+		return err
+	}
+	return <-done
+}
+
+// writeParts writes the parts of a seal, one for each shard that has something.
+func (sl *sealer) writeParts(jobs []sealJob, pace func(int64) error) (parts []*sealedPart, err error) {
+	for shard := range sl.s.w.shards {
+		var mine []*sealJob
+		for i := range jobs {
+			if j := &jobs[i]; j.x != nil && j.l.meta.Shards[0] == ShardID(shard) {
+				mine = append(mine, j)
+			}
+		}
+		if len(mine) == 0 {
+			continue
+		}
+		p, err := sl.writePart(ShardID(shard), mine, pace)
+		if err != nil {
+			return parts, err
+		}
+		if p != nil {
+			parts = append(parts, p)
+		}
+	}
+	return parts, nil
+}
+
+func (sl *sealer) writePart(shard ShardID, jobs []*sealJob, pace func(int64) error) (*sealedPart, error) {
+	b, err := sl.create(shard)
+	if err != nil {
+		return nil, err
+	}
+	for _, j := range jobs {
+		if err := j.write(b, pace); err != nil {
+			return nil, errors.Join(err, b.Abort())
+		}
+	}
+	p, err := sl.finish(b, shard, 0)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	for _, run := range p.runs {
+		for _, j := range jobs {
+			if uint64(j.l.meta.ID) == run.info.Log {
+				j.found = run
+			}
+		}
+	}
+	return p, nil
+}
+
+func (sl *sealer) create(shard ShardID) (*part.Builder, error) {
+	o := &sl.s.opts
+	return part.Create(o.FS, path.Join(o.Dir, partsDir), part.Options{
+		Shard: uint32(shard), Created: time.Now().UnixNano(), Codec: o.Codec, Keys: o.Keys,
+	})
+}
+
+// finish makes a part durable and opens it; nil if there is nothing in it. age is that of the oldest it was merged from,
+// 0 if it is new.
+func (sl *sealer) finish(b *part.Builder, shard ShardID, age uint64) (*sealedPart, error) {
+	info, err := b.Finish()
+	if err != nil {
+		return nil, errors.Join(err, b.Abort())
+	}
+	if info.Records == 0 {
+		return nil, b.Abort()
+	}
+	p := &sealedPart{id: sl.man.NewPart(), shard: shard, size: info.Size}
+	if age == 0 {
+		age = uint64(p.id)
+	}
+	name := part.Name(age, info.ID)
+	if err := b.Commit(name); err != nil {
+		return nil, errors.Join(err, b.Abort())
+	}
+	p.path = path.Join(partsDir, name)
+	if p.r, err = sl.open(p.path); err != nil {
+		return nil, err // the file is an orphan, which the next open of the directory puts aside
+	}
+	p.refs.Store(1)
+	for _, sec := range info.Sections {
+		p.runs = append(p.runs, newSealed(p, sec))
+	}
+	return p, nil
+}
+
+func (sl *sealer) open(name string) (*part.Reader, error) {
+	o := &sl.s.opts
+	return part.Open(o.FS, path.Join(o.Dir, name), part.ReadOptions{Cache: sl.cache, Keys: o.Keys})
+}
+
+func newSealed(p *sealedPart, info part.SectionInfo) *sealed {
+	s := &sealed{p: p, info: info}
+	for _, d := range []*deaths{&s.head, &s.vis} {
+		d.msgs, d.bytes = uint64(info.Count), info.Bytes
+	}
+	return s
+}
+
+// write adds a log's section to a part.
+func (j *sealJob) write(b *part.Builder, pace func(int64) error) error {
+	l, x := j.l, j.x
+	l.mu.RLock()
+	size := l.size
+	j.first, j.left = x.start(), &part.Tombstones{}
+	l.mu.RUnlock()
+	if err := b.BeginLog(uint64(l.meta.ID), part.SizeFunc(size)); err != nil {
+		return err
+	}
+	var (
+		refs  []ref
+		recs  []Record
+		ahead readAhead
+	)
+	for ord := j.first; ord < x.end; {
+		l.mu.RLock()
+		refs, recs, ord = l.copyOut(j, ord, refs[:0], recs[:0])
+		l.mu.RUnlock()
+		before := b.Written()
+		for i := range refs {
+			r := &recs[i]
+			if r.Seq == 0 {
+				read, err := ahead.read(l.w.tail, &refs[i])
+				if err != nil {
+					return err
+				}
+				*r = read
+			}
+			pr := part.Record(*r)
+			if err := b.Add(&pr); err != nil {
+				return fmt.Errorf("log %d, record %d: %w", l.meta.ID, r.Seq, err)
+			}
+		}
+		if err := pace(b.Written() - before); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyOut returns the next records from ord on, those whose bytes are not in RAM with sequence 0, and where to go on.
+// The lock is held.
+func (l *Log) copyOut(j *sealJob, ord uint64, refs []ref, recs []Record) ([]ref, []Record, uint64) {
+	const batch = 512
+	x := j.x
+	limit := min(ord+batch, x.end)
+	for from := ord; ; {
+		ord = x.next(from, limit)
+		if ord > from {
+			j.left.AddRange(uint32(from-j.first), uint32(ord-j.first))
+		}
+		if ord == limit {
+			return refs, recs, limit
+		}
+		r := x.ref(ord)
+		rec, _ := l.w.inRAM(&r)
+		refs, recs = append(refs, r), append(recs, rec)
+		from = ord + 1
+	}
+}
+
+// commit makes the manifest say what r did, and the logs read the parts from then on.
+func (sl *sealer) commit(r *round, parts []*sealedPart) error {
+	e := manifest.Edit{DropLogs: r.drop, Floor: uint64(r.floor), Store: r.store}
+	for _, p := range parts {
+		e.AddParts = append(e.AddParts, p.entry())
+	}
+	for i := range r.jobs {
+		if log, changed := sl.describe(&r.jobs[i]); changed {
+			e.Logs = append(e.Logs, log)
+		}
+	}
+	for _, j := range r.states {
+		e.Logs = append(e.Logs, j.log)
+	}
+	var err error
+	if e.Tombs, err = sl.tombs(); err != nil {
+		return err
+	}
+	if err := sl.apply(&e); err != nil {
+		return err
+	}
+	for _, id := range r.drop {
+		delete(sl.known, LogID(id))
+	}
+	for _, log := range e.Logs {
+		log.Checkpoint = nil // it may be large, and nobody asks for it
+		sl.known[LogID(log.ID)] = log
+	}
+	sl.keep(parts...)
+	for i := range r.jobs {
+		r.jobs[i].install()
+	}
+	return nil
+}
+
+// keep takes parts into account that the manifest has.
+func (sl *sealer) keep(parts ...*sealedPart) {
+	for _, p := range parts {
+		sl.parts[p.id] = p
+		sl.files.Add(1)
+		sl.bytes.Add(p.size)
+	}
+}
+
+// apply makes an edit durable. If it is not known whether it is, the directory stops.
+func (sl *sealer) apply(e *manifest.Edit) error {
+	err := sl.man.Apply(e)
+	if err != nil {
+		sl.s.w.poison(err)
+	}
+	return err
+}
+
+// entry is what the manifest says of p.
+func (p *sealedPart) entry() manifest.Part {
+	m := manifest.Part{ID: p.id, Path: p.path, Shard: uint32(p.shard), Size: p.size}
+	for _, s := range p.runs {
+		i := &s.info
+		m.Sections = append(m.Sections, manifest.Section{
+			Log: i.Log, Count: i.Count, Keys: i.Keys, FirstSeq: i.FirstSeq, LastSeq: i.LastSeq,
+			FirstTime: i.FirstTime, LastTime: i.LastTime, Bytes: i.Bytes,
+		})
+	}
+	return m
+}
+
+// describe returns what the manifest is to say of a log, and whether that is new.
+func (sl *sealer) describe(j *sealJob) (manifest.Log, bool) {
+	m := j.l.meta
+	m.LastSeq, m.LastTime = j.lastSeq, j.lastTime
+	log := manifest.Log{ID: uint64(m.ID), Spec: appendLog(nil, &m), LastSeq: m.LastSeq, LastTime: m.LastTime}
+	old, ok := sl.known[m.ID]
+	return log, !ok || old.LastSeq != log.LastSeq || old.LastTime != log.LastTime
+}
+
+// install makes the log read its section instead of what was frozen.
+func (j *sealJob) install() {
+	l, x, s := j.l, j.x, j.found
+	if x == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var v *view
+	switch x {
+	case l.vis.mid:
+		v = l.vis
+	case l.head.mid:
+		v = l.head
+	default: // all of it was purged meanwhile
+		if s != nil {
+			s.die(0, s.info.Count, s.vis.msgs, s.vis.bytes)
+		}
+		return
+	}
+	v.mid = nil
+	l.version++
+	if s == nil {
+		return
+	}
+	s.num = l.nextNum()
+	f := &forward{to: s, first: j.first, dead: j.left}
+	x.deletedSince(j, func(ord uint64, gone bool) {
+		at := f.at(ord)
+		s.head.mark(at)
+		if gone {
+			s.vis.mark(at)
+			s.dirty = true
+		}
+	})
+	s.head.msgs, s.head.bytes, s.vis.msgs, s.vis.bytes = x.msgs, x.bytes, x.visMsgs, x.visBytes
+	x.fwd = f
+	v.sealed = append(slices.Clip(v.sealed), s)
+}
+
+// mark deletes an ordinal without counting it.
+func (d *deaths) mark(ord uint32) {
+	d.own()
+	d.dead.Add(ord)
+	if ord == d.from {
+		d.from = d.dead.Live(ord)
+	}
+}
+
+// deletedSince calls fn for the records that were written by j and are deleted at the head by now, or gone.
+func (x *index) deletedSince(j *sealJob, fn func(ord uint64, gone bool)) {
+	for ord := j.first; ord < x.end; ord++ {
+		if ord >= x.start() {
+			if c, i := x.chunk(ord), ord&chunkMask; c.live > 0 && c.gone[i>>6]|c.doomed[i>>6] == 0 {
+				ord |= 63
+				continue
+			}
+		}
+		gone := !x.isLive(ord)
+		if (gone || !x.isHeadLive(ord)) && !j.left.Contains(uint32(ord-j.first)) {
+			fn(ord, gone)
+		}
+	}
+}
+
+// tombs returns the deletions in parts that the manifest does not have yet.
+func (sl *sealer) tombs() (tombs []manifest.Tomb, err error) {
+	for _, id := range slices.Sorted(maps.Keys(sl.parts)) {
+		for _, s := range sl.parts[id].runs {
+			l := sl.owner(s)
+			if l == nil {
+				continue
+			}
+			l.mu.Lock()
+			dirty, bytes, dead := s.dirty, s.info.Bytes-s.vis.bytes, s.vis.share()
+			s.dirty = false
+			l.mu.Unlock()
+			if !dirty {
+				continue
+			}
+			blob, err := encodeTomb(dead, bytes)
+			if err != nil {
+				return nil, err
+			}
+			tombs = append(tombs, manifest.Tomb{TombKey: manifest.TombKey{Part: id, Log: s.info.Log}, Blob: blob})
+		}
+	}
+	return tombs, nil
+}
+
+// owner returns the log that s is or was a run of; nil if that is gone.
+func (sl *sealer) owner(s *sealed) *Log {
+	sl.s.mu.Lock()
+	defer sl.s.mu.Unlock()
+	return sl.s.logs[LogID(s.info.Log)]
+}
+
+// encodeTomb encodes what is deleted of a section: how much the records counted for, and which they are.
+func encodeTomb(dead *part.Tombstones, bytes uint64) ([]byte, error) {
+	b, err := dead.Encode()
+	return append(binary.LittleEndian.AppendUint64(nil, bytes), b...), err
+}
+
+func decodeTomb(where string, b []byte, count uint32) (dead *part.Tombstones, bytes uint64, err error) {
+	if len(b) < 8 {
+		return nil, 0, &part.CorruptError{Path: where, Err: errShort, Hint: "restore it from a backup or a replica"}
+	}
+	dead, err = part.DecodeTombstones(where, b[8:], count)
+	return dead, binary.LittleEndian.Uint64(b), err
+}
+
+// dropTail drops the tail's segments below the manifest's floor.
+func (sl *sealer) dropTail() error {
+	w := sl.s.w
+	floor := tail.LSN(sl.man.State().Floor)
+	segs := w.space.starts()
+	n := 0
+	for n+1 < len(segs) && segs[n+1].lsn <= floor {
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	if err := w.tail.DropBefore(segs[n].lsn); err != nil {
+		return fmt.Errorf("drop segments before block %d: %w", segs[n].lsn, err)
+	}
+	w.space.dropped.Add(uint64(n))
+	w.space.forget(segs[n].lsn)
+	w.mu.Lock()
+	w.secs.trim(segs[n].sec)
+	w.mu.Unlock()
+	return nil
+}
+
+// remove removes the files of parts that the manifest does not have any more.
+func (sl *sealer) remove(parts []*sealedPart) error {
+	var errs []error
+	o := &sl.s.opts
+	for _, p := range parts {
+		delete(sl.parts, p.id)
+		sl.files.Add(-1)
+		sl.bytes.Add(-p.size)
+		p.release()
+		if p.err != nil {
+			continue // what is left of it may be wanted
+		}
+		if err := o.FS.Remove(path.Join(o.Dir, p.path)); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, o.FS.SyncDir(path.Join(o.Dir, partsDir)))...)
+}
+
+// close gives up what the sealer holds.
+func (sl *sealer) close() error {
+	sl.mu.Lock()
+	defer sl.mu.Unlock()
+	for _, p := range sl.parts {
+		p.release()
+	}
+	return sl.man.Close()
+}
+
+// isFull reports whether err says that there is no room.
+func isFull(err error) bool { return vfs.IsNoSpace(err) || errors.Is(err, tail.ErrNoSpace) }
