@@ -175,7 +175,7 @@ func TestRepairKeepsAStreamWithoutConfiguration(t *testing.T) {
 		noErr(t, err)
 	}
 	p.Kill()
-	damageMiddle(t, filepath.Join(dir, "wal", "00000000000000000001.seg"), `"lost.>"`)
+	damageMiddle(t, filepath.Join(dir, "wal", "00000000000000000001.seg"), `"stream":"LOST"`)
 	if out, code := ctl(t, bin, "storage", "repair", dir); code != 0 || !strings.Contains(out, "configuration of stream LOST") {
 		t.Fatalf("exit code %d: %s", code, out)
 	}

@@ -210,20 +210,23 @@ func (o *dumpFlags) dumpFile(cmd *cobra.Command) error {
 	}
 	w := cmd.OutOrStdout()
 	bad, n := false, 0
+	var failed error
 	err = inspect.EachItem(vfs.OS{}, filepath.ToSlash(o.file), secrets, func(i inspect.Item) bool {
 		bad = bad || i.Bad
 		switch {
 		case o.json:
-			err := json.NewEncoder(w).Encode(i)
-			return err == nil
+			failed = json.NewEncoder(w).Encode(i)
 		case i.Bad:
 			fmt.Fprintf(w, "%10d  %-12s DAMAGED: %s\n", i.Offset, i.Kind, i.Text)
 		default:
 			fmt.Fprintf(w, "%10d  %-12s %s\n", i.Offset, i.Kind, i.Text)
 		}
 		n++
-		return o.limit <= 0 || n < o.limit
+		return failed == nil && (o.limit <= 0 || n < o.limit)
 	})
+	if err == nil {
+		err = failed
+	}
 	if err == nil && bad {
 		err = errDamage
 	}
