@@ -59,8 +59,9 @@ func sameLoginsWithin(t *testing.T, a, b net.Addr, attempts map[string]attempt, 
 	for _, name := range slices.Sorted(maps.Keys(attempts)) {
 		wg.Go(func() {
 			var want, got string
-			for range 3 {
-				if want, got = tryFor(a, attempts[name], quiet), tryFor(b, attempts[name], quiet); want == got {
+			for i := range 3 {
+				patience := quiet * time.Duration(1+2*i) // the machine may just be slow
+				if want, got = tryFor(a, attempts[name], patience), tryFor(b, attempts[name], patience); want == got {
 					break
 				}
 			}
