@@ -47,7 +47,6 @@ func newWebsocketAuth(o *server.Options, all auth.Authenticator) (auth.Authentic
 		return all, nil
 	}
 	own := o.Clone()
-	own.TLSMap = w.TLSMap
 	if w.Username != "" || w.Token != "" {
 		own.Username, own.Password, own.Authorization = w.Username, w.Password, w.Token
 	}

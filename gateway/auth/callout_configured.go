@@ -79,7 +79,7 @@ func (a *ConfiguredCallout) named(c *Credentials) string {
 	switch {
 	case c.Nkey != "" && a.nkeys[c.Nkey] != nil:
 		return c.Nkey
-	case a.fromCert && len(a.users) > 0:
+	case a.maps(c.Type) && len(a.users) > 0:
 		name, err := a.nameIn(c)
 		if err != nil {
 			return ""

@@ -22,6 +22,7 @@ type Configured struct {
 	alwaysNonce  bool
 	openToGlobal bool // only the system account has users: everybody else is in $G
 	fromCert     bool // users are who their certificates say
+	fromWebCert  bool // the same for those who come by WebSocket
 	names        []distinguishedName
 	proxies      proxies
 	proxyNeeded  bool // by the single user and by who has the token
@@ -40,7 +41,8 @@ func NewConfigured(o *server.Options) (*Configured, error) {
 	a := &Configured{
 		user: o.Username, pass: o.Password, token: o.Authorization,
 		system: o.SystemAccount, noAuthUser: o.NoAuthUser, alwaysNonce: o.AlwaysEnableNonce,
-		everybody: &Login{Account: GlobalAccount}, fromCert: o.TLSMap, proxyNeeded: o.ProxyRequired,
+		everybody: &Login{Account: GlobalAccount}, fromCert: o.TLSMap,
+		fromWebCert: o.Websocket.TLSMap, proxyNeeded: o.ProxyRequired,
 	}
 	if a.system == "" && !o.NoSystemAccount {
 		a.system = SystemAccount
@@ -75,7 +77,7 @@ func (a *Configured) addUsers(o *server.Options) error {
 			login: login, password: u.Password, types: u.AllowedConnectionTypes, proxyRequired: u.ProxyRequired,
 		}
 	}
-	if a.fromCert {
+	if a.fromCert || a.fromWebCert {
 		a.names = distinguishedNames(slices.Sorted(maps.Keys(a.users)))
 	}
 	return nil
@@ -153,7 +155,7 @@ func (a *Configured) Anonymous(connectionType string) *Login {
 		return nil
 	}
 	u := a.nkeys[a.noAuthUser]
-	if u == nil && !a.fromCert {
+	if u == nil && !a.maps(connectionType) {
 		u = a.users[a.noAuthUser]
 	}
 	if u == nil || u.proxyRequired || !u.allows(connectionType) {
@@ -193,7 +195,7 @@ func (a *Configured) anybody(c *Credentials, proxied bool) (*Login, error) {
 		}
 	}
 	if len(a.users) > 0 {
-		if a.fromCert && c.Type == TypeStandard {
+		if a.maps(c.Type) {
 			return a.byCertificate(c, proxied)
 		}
 		if c.User != "" {
@@ -206,10 +208,23 @@ func (a *Configured) anybody(c *Credentials, proxied bool) (*Login, error) {
 // byName accepts the user whom the client names. One without a password is known by its certificate alone.
 func (a *Configured) byName(c *Credentials, proxied bool) (*Login, error) {
 	u := a.users[c.User]
-	if u != nil && a.fromCert && u.password == "" {
+	if u != nil && u.password == "" && a.mapped(u) {
 		return nil, ErrCertificate
 	}
 	return u.accept(c, proxied)
+}
+
+// maps reports whether users who come this way are who their certificates say.
+func (a *Configured) maps(connectionType string) bool {
+	if connectionType == TypeWebSocket {
+		return a.fromWebCert
+	}
+	return a.fromCert
+}
+
+// mapped reports whether there is a way to come on which the user is known by certificate.
+func (a *Configured) mapped(u *configuredUser) bool {
+	return (a.fromCert && u.allows(TypeStandard)) || (a.fromWebCert && u.allows(TypeWebSocket))
 }
 
 // bySecret accepts who has the token, or is the single user.
