@@ -146,6 +146,9 @@ func (a *account) checkLimits(cfg *server.StreamConfig) *jsapi.Error {
 // completeStream fills and checks a configuration, alone and beside the account's other streams.
 func (a *account) completeStream(req *jsapi.StreamCreateRequest) *jsapi.Error {
 	cfg := &req.StreamConfig
+	if apiErr := checkStreamMetadata(cfg); apiErr != nil {
+		return apiErr
+	}
 	if apiErr := stream.Complete(cfg, req.Pedantic, a.streamLimits(cfg)); apiErr != nil {
 		return apiErr
 	}

@@ -50,6 +50,9 @@ func serveStreamUpdate(r *request, out *publisher) {
 // checkUpdate completes the configuration and checks that the stream may go over to it. change is held.
 func (a *account) checkUpdate(name string, req *jsapi.StreamCreateRequest) (*streamEntry, *jsapi.Error) {
 	cfg := &req.StreamConfig
+	if apiErr := checkStreamMetadata(cfg); apiErr != nil {
+		return nil, apiErr
+	}
 	if apiErr := stream.Complete(cfg, req.Pedantic, a.streamLimits(cfg)); apiErr != nil {
 		return nil, apiErr
 	}

@@ -26,11 +26,12 @@ type consumerEntry struct {
 
 	offline error // why it does not serve; nil while it does. Set before the entry is published
 
-	consumer *consumer.Consumer
-	session  bus.Session
-	detach   func()
-	gone     atomic.Bool                           // deleted, or being so
-	durable  atomic.Pointer[server.ConsumerConfig] // the configuration that is in the catalog for good
+	consumer   *consumer.Consumer
+	session    bus.Session
+	detach     func()
+	gone       atomic.Bool                           // deleted, or being so
+	buryLogged atomic.Int64                          // last warning about dead letters, Unix nanoseconds
+	durable    atomic.Pointer[server.ConsumerConfig] // the configuration that is in the catalog for good
 }
 
 // config returns the configuration; it must not be changed.
@@ -78,10 +79,11 @@ func (c *consumerEntry) start(state *storage.StateLog, held bool) error {
 		Bus:     a.svc.opts.Bus,
 		Sched:   a.svc.sched,
 		Acked: func(seq uint64) {
-			if o := self.Load(); o != nil {
+			if o := self.Load(); o != nil && !consumer.Peeks(&cfg) {
 				e.stream.Acked(o, seq)
 			}
 		},
+		Bury:     c.bury,
 		Inactive: c.inactive,
 		Advisory: a.adviseInDomain,
 		Held:     held,
@@ -91,7 +93,7 @@ func (c *consumerEntry) start(state *storage.StateLog, held bool) error {
 	}
 	self.Store(o)
 	c.consumer = o
-	c.detach = e.stream.Attach(o, o.Wake)
+	c.detach = e.stream.Attach(c.observer(), o.Wake)
 	o.Wake(e.stream.Log().Visible()) // what became visible before Attach woke nobody
 	if err := c.open(); err != nil {
 		c.stop(jsapi.StatusShutdown)

@@ -34,6 +34,9 @@ func (a *account) createConsumer(
 	if apiErr := consumer.Complete(cfg, e.config(), a.consumerLimits(), req.Pedantic); apiErr != nil {
 		return apiErr
 	}
+	if apiErr := a.checkDeadLetter(e, cfg); apiErr != nil {
+		return apiErr
+	}
 	if old == nil && cfg.Durable != "" {
 		a.mu.RLock()
 		old = e.consumers[cfg.Durable]
@@ -76,7 +79,7 @@ func (a *account) changeConsumer(
 		}
 	}
 	setInactiveThreshold(cfg, old.Durable != "")
-	if c.stream.config().Retention == server.WorkQueuePolicy && !c.stream.filtersFree(c.name, filtersOf(cfg)) {
+	if takesWork(c.stream.config(), cfg) && !c.stream.filtersFree(c.name, filtersOf(cfg)) {
 		return server.NewJSConsumerWQConsumerNotUniqueError()
 	}
 	if sameJSON(cfg, old) {
@@ -131,7 +134,7 @@ func (a *account) checkNewConsumer(e *streamEntry, cfg *server.ConsumerConfig) *
 	if n := a.maxConsumers(e); n > 0 && !internal && e.numLimited() >= n {
 		return server.NewJSMaximumConsumersLimitError()
 	}
-	if e.config().Retention == server.WorkQueuePolicy && !internal {
+	if takesWork(e.config(), cfg) && !internal {
 		if apiErr := e.checkWorkQueue(cfg); apiErr != nil {
 			return apiErr
 		}
@@ -155,6 +158,11 @@ func (a *account) maxConsumers(e *streamEntry) int {
 	return max(n, 0)
 }
 
+// takesWork reports whether a consumer takes messages from a work queue.
+func takesWork(stream *server.StreamConfig, cfg *server.ConsumerConfig) bool {
+	return stream.Retention == server.WorkQueuePolicy && !consumer.Peeks(cfg)
+}
+
 // checkWorkQueue checks that a new consumer can be one of a work queue: every message goes to exactly one of them.
 func (e *streamEntry) checkWorkQueue(cfg *server.ConsumerConfig) *jsapi.Error {
 	if cfg.AckPolicy != server.AckExplicit && cfg.AckPolicy != server.AckFlowControl {
@@ -163,7 +171,7 @@ func (e *streamEntry) checkWorkQueue(cfg *server.ConsumerConfig) *jsapi.Error {
 	if cfg.DeliverPolicy != server.DeliverAll {
 		return server.NewJSConsumerWQConsumerNotDeliverAllError()
 	}
-	if e.numLimited() == 0 {
+	if e.numWorking() == 0 {
 		return nil
 	}
 	filters := filtersOf(cfg)
@@ -182,7 +190,7 @@ func (e *streamEntry) filtersFree(name string, filters []string) bool {
 	defer e.acc.mu.RUnlock()
 	for _, c := range e.consumers {
 		cfg := c.config()
-		if c.name == name || cfg.Direct || cfg.Sourcing {
+		if c.name == name || cfg.Direct || cfg.Sourcing || consumer.Peeks(cfg) {
 			continue
 		}
 		if overlapsAnyPair(filtersOf(cfg), filters) {

@@ -41,7 +41,7 @@ func (m *machine) ack(now int64, a *AckID, kind jsapi.AckKind, arg, reply []byte
 	case jsapi.AckProgress:
 		m.progress(now, a)
 	case jsapi.AckTerm:
-		if known = m.acknowledge(now, a); known {
+		if known = m.terminate(now, a, arg); known {
 			m.out.events = append(m.out.events, event{
 				kind: eventTerm, sseq: a.StreamSeq, dseq: a.ConsumerSeq, count: a.Delivered, reason: string(arg),
 			})
@@ -141,7 +141,12 @@ func (m *machine) nak(now int64, a *AckID, arg []byte) {
 		due := now + int64(max(delay, 0))
 		m.log.postponed(m.led.last.stream, e.sseq, due)
 		m.postpone(e, due)
-	case !e.queued && !m.exhausted(e):
+	case e.queued || m.exhausted(e):
+	case m.set.nakBackoff:
+		due := m.set.dueAfter(now, e.count)
+		m.log.postponed(m.led.last.stream, e.sseq, due)
+		m.postpone(e, due)
+	default:
 		m.log.queued(m.led.last.stream, e.sseq)
 		m.led.queue(e)
 	}
@@ -170,9 +175,18 @@ func (m *machine) exhausted(e *entry) bool {
 		return false
 	}
 	m.out.events = append(m.out.events, event{kind: eventMaxDeliver, sseq: e.sseq, count: e.count})
+	m.exhaust(e, dead{why: reasonMaxDeliver})
+	return true
+}
+
+// exhaust takes e out as a message that is not delivered again, and buries it where that was asked for.
+func (m *machine) exhaust(e *entry, d dead) {
+	d.seq, d.count = e.sseq, e.count
 	m.log.exhausted(m.led.last.stream, e.sseq)
 	m.led.exhaust(e)
-	return true
+	if m.set.buries {
+		m.out.dead = append(m.out.dead, d)
+	}
 }
 
 func (m *machine) sample(now int64, a *AckID, e *entry) {

@@ -160,6 +160,7 @@ func check(cfg *server.ConsumerConfig, stream *server.StreamConfig, limits Limit
 	for _, part := range []func(*server.ConsumerConfig, *server.StreamConfig, Limits) *server.ApiError{
 		checkNames, checkReplicas, checkPolicies, checkFlowControlPolicy, checkDescription,
 		checkMode, checkLimits, checkDirect, checkFilters, checkStart, checkSampling, checkRest, checkPriority,
+		checkExtensions,
 	} {
 		if err := part(cfg, stream, limits); err != nil {
 			return err
@@ -269,7 +270,7 @@ func checkMode(cfg *server.ConsumerConfig, stream *server.StreamConfig, limits L
 
 func checkPullMode(cfg *server.ConsumerConfig, stream *server.StreamConfig, limits Limits) *server.ApiError {
 	switch {
-	case cfg.AckPolicy == server.AckNone && stream.Retention == server.WorkQueuePolicy:
+	case cfg.AckPolicy == server.AckNone && stream.Retention == server.WorkQueuePolicy && !Peeks(cfg):
 		return server.NewJSConsumerPullRequiresAckError()
 	case cfg.RateLimit > 0:
 		return server.NewJSConsumerPullWithRateLimitError()

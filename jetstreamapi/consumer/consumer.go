@@ -34,6 +34,10 @@ type Options struct {
 	// Acked tells the stream that the consumer is done with seq (acked or terminated). It is called under no lock of
 	// the consumer. May be nil.
 	Acked func(seq uint64)
+	// Bury stores dead letters in the stream that the configuration names: it adds them to a group and calls commit
+	// with it, which commits. An error means that nothing was stored; it is tried again. May be nil: there is no such
+	// stream.
+	Bury func(letters []DeadLetterMsg, commit func(*storage.Batch) error) error
 	// Inactive is called once when the consumer was unused for its inactive threshold; the owner then deletes it.
 	Inactive func()
 	// Advisory publishes a JetStream advisory or metric; it does not block. May be nil.

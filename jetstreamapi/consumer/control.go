@@ -35,6 +35,7 @@ func (m *machine) update(now int64, set settings) error {
 	if set.pause != old.pause {
 		m.pauseChanged(now)
 	}
+	m.graves.look(m, now)
 	if set.cfg.RateLimit != old.cfg.RateLimit {
 		m.pace.tokens, m.pace.filled, m.pace.until = 0, 0, 0
 	}
@@ -113,7 +114,7 @@ func (m *machine) reset(seq, startSeq uint64) (uint64, error) {
 
 func (m *machine) resetTo(seq uint64) {
 	m.led.reset(seq)
-	m.skip = skipList{}
+	m.skip, m.graves = skipList{}, graves{}
 	m.life.delivered, m.life.acked = 0, 0
 }
 

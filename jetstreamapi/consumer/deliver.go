@@ -261,6 +261,7 @@ func (m *machine) prune(now int64) {
 		if !m.w.Exists(seq) {
 			m.log.forgot(m.led.last.stream, seq)
 			m.led.forget(seq)
+			delete(m.graves.told, seq)
 		}
 	}
 }

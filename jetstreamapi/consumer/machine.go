@@ -57,6 +57,8 @@ type machine struct {
 	skip skipList
 	log  changeLog
 
+	graves graves
+
 	resume uint64 // where the cursor was at the last checkpoint, while the state is loaded
 	step   uint64 // counts steps, see waiting.checked
 	random uint64
@@ -123,6 +125,8 @@ type settings struct {
 	threshold  int64  // inactive threshold with its jitter; 0: none
 	sample     int    // percent of acks that give a metric
 	burst      int64  // bytes the rate limit lets through at once
+	buries     bool   // exhausted and terminated messages go to another stream
+	nakBackoff bool   // a NAK without a delay waits as backoff says
 }
 
 func newSettings(stream, name string, cfg server.ConsumerConfig, burst, jitter int64) settings {
@@ -133,6 +137,8 @@ func newSettings(stream, name string, cfg server.ConsumerConfig, burst, jitter i
 		push:       cfg.DeliverSubject != "",
 		maxDeliver: uint64(max(cfg.MaxDeliver, 0)), //nolint:gosec // not negative
 		burst:      burst,
+		buries:     DeadLetter(&cfg) != "",
+		nakBackoff: isOn(&cfg, KeyNakBackoff),
 	}
 	if cfg.AckPolicy != server.AckNone {
 		s.maxPending = cfg.MaxAckPending

@@ -9,6 +9,7 @@ type outbox struct {
 	delta    []byte   // changes of the state, see persist.go
 	confirms []string // reply subjects of acks that wait for delta to be durable
 	acked    []uint64 // stream sequences the consumer is done with
+	dead     []dead   // exhausted messages that go to another stream
 	events   []event
 	inactive bool // the consumer was unused for its inactive threshold
 
@@ -51,8 +52,8 @@ const (
 )
 
 func (o *outbox) empty() bool {
-	return len(o.sends) == 0 && len(o.delta) == 0 && len(o.confirms) == 0 && len(o.acked) == 0 && len(o.events) == 0 &&
-		!o.inactive
+	return len(o.sends) == 0 && len(o.delta) == 0 && len(o.confirms) == 0 && len(o.acked) == 0 && len(o.dead) == 0 &&
+		len(o.events) == 0 && !o.inactive
 }
 
 // reset empties o for its next use and lets go of what it held.
@@ -60,9 +61,10 @@ func (o *outbox) reset() {
 	clear(o.sends)
 	clear(o.confirms)
 	clear(o.events)
+	clear(o.dead)
 	*o = outbox{
 		sends: o.sends[:0], delta: o.delta[:0], confirms: o.confirms[:0], acked: o.acked[:0], events: o.events[:0],
-		arena: o.arena[:0],
+		dead: o.dead[:0], arena: o.arena[:0],
 	}
 }
 
@@ -72,6 +74,7 @@ func (o *outbox) take(from *outbox) {
 	o.delta = append(o.delta, from.delta...)
 	o.confirms = append(o.confirms, from.confirms...)
 	o.acked = append(o.acked, from.acked...)
+	o.dead = append(o.dead, from.dead...)
 	o.events = append(o.events, from.events...)
 	o.inactive = o.inactive || from.inactive
 	*from = outbox{}

@@ -65,6 +65,9 @@ func (c *Consumer) step(w *worker) (more bool) {
 	mail := c.mail.take()
 	defer mail.free() // what is sent may point into it
 	more = c.think(out, mail)
+	if len(out.dead) > 0 {
+		c.bury(out)
+	}
 	c.store.save(out)
 	if c.o.Acked != nil && !c.store.choked {
 		for _, seq := range out.acked {

@@ -87,6 +87,30 @@ func (p *persister) try(out *outbox) bool {
 	return true
 }
 
+// join adds the changes in out, and more behind them, to a group, commits it, and takes them out of out.
+func (p *persister) join(group *storage.Batch, out *outbox, more []byte) error {
+	if p.checkpoint != nil {
+		group.Checkpoint(p.log, p.checkpoint)
+	} else if len(out.delta) > 0 {
+		group.Change(p.log, out.delta)
+	}
+	group.Change(p.log, more)
+	var done storage.Done
+	if len(out.confirms) > 0 {
+		done = p.confirm(append([]string(nil), out.confirms...))
+	}
+	if err := group.Commit(done); err != nil {
+		return err
+	}
+	if p.checkpoint != nil {
+		p.last, p.since, p.checkpoint = len(p.checkpoint), 0, nil
+	}
+	p.since += len(more)
+	p.fault.Store(nil)
+	out.delta, out.confirms = out.delta[:0], out.confirms[:0]
+	return nil
+}
+
 // retry offers again what found the shard full; false: it still is.
 func (p *persister) retry() bool {
 	if !p.try(&p.waits) {

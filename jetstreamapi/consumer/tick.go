@@ -36,6 +36,9 @@ func (m *machine) tick(now int64) {
 	if m.life.check != 0 && now >= m.life.check {
 		m.checkUse(now)
 	}
+	if m.graves.due != 0 && now >= m.graves.due {
+		m.buryAgain()
+	}
 }
 
 // nextDue returns when the machine wants to be called again if nothing happens before; 0: never.
@@ -46,7 +49,7 @@ func (m *machine) nextDue() int64 {
 	due := m.led.nextDue()
 	for _, t := range [...]int64{
 		m.wait.due, m.push.beat, m.pin.expires, m.life.pauseEnd, m.life.check, m.life.prune, m.life.retry,
-		m.pace.until,
+		m.pace.until, m.graves.due,
 	} {
 		due = earlier(due, t)
 	}
@@ -117,6 +120,7 @@ func (m *machine) announcePause(now int64) {
 // startTimers sets what runs by time from the beginning.
 func (m *machine) startTimers(now int64) {
 	m.life.used = now
+	m.graves.look(m, now)
 	if m.set.threshold > 0 && !m.set.push {
 		m.life.check = now + m.set.threshold
 	}

@@ -189,7 +189,7 @@ func (s *Stream) commitAtomic(set *settings, b *atomicBatch, in *incoming, now i
 		s.refuse(set, in, refuse(err))
 		return
 	}
-	if err := s.appendAtomic(set, list, now); err != nil {
+	if err := s.appendAtomic(set, list, now, commitAlone); err != nil {
 		s.release(size)
 		s.refuseFailed(set, in, err)
 		return
@@ -234,8 +234,13 @@ func (s *Stream) checkAtomic(set *settings, b *atomicBatch, now int64) ([]checke
 	return list, verdict{}
 }
 
-// appendAtomic hands the messages to the log as one group, with what their rollups remove.
-func (s *Stream) appendAtomic(set *settings, list []checkedMessage, now int64) error {
+// commitAlone commits a group with nothing else in it.
+func commitAlone(group *storage.Batch) error { return group.Commit(nil) }
+
+// appendAtomic hands the messages to the log as one group, with what their rollups remove. commit commits it.
+func (s *Stream) appendAtomic(
+	set *settings, list []checkedMessage, now int64, commit func(*storage.Batch) error,
+) error {
 	var group storage.Batch
 	last := make(map[string]uint64)
 	seq := s.head.lastSeq
@@ -244,13 +249,10 @@ func (s *Stream) appendAtomic(set *settings, list []checkedMessage, now int64) e
 		seq++
 		p.seq = seq
 		group.Append(s.log, &storage.Record{Seq: seq, Time: now, Key: in.subject, Header: in.header, Data: in.data})
-		switch {
-		case list[i].skip:
+		if list[i].skip {
 			group.Delete(s.log, seq)
-		case p.rollup == rollupSubject:
-			group.Purge(s.log, exactly(in.subject), 1)
-		case p.rollup == rollupAll:
-			group.Purge(s.log, nil, 1)
+		} else {
+			s.addRollup(&group, p.rollup, in.subject)
 		}
 		if set.republish != nil {
 			before, ok := last[string(in.subject)]
@@ -261,7 +263,7 @@ func (s *Stream) appendAtomic(set *settings, list []checkedMessage, now int64) e
 			last[string(in.subject)] = seq
 		}
 	}
-	if err := group.Commit(nil); err != nil {
+	if err := commit(&group); err != nil {
 		return err
 	}
 	s.head.lastSeq = seq
@@ -273,9 +275,6 @@ func (s *Stream) placeAtomic(set *settings, m *checkedMessage, now int64) {
 	in, p := &m.in, &m.placed
 	if !m.skip {
 		s.place(set, in, p, now)
-		if p.rollup != rollupNone {
-			s.removed()
-		}
 		s.follow(set, in, p, now)
 		return
 	}

@@ -115,14 +115,17 @@ func (s *Stream) store(set *settings, in *incoming, rollup rollupKind, now int64
 	if set.republish != nil {
 		before = s.log.Key(in.subject).Last
 	}
-	if err := s.append(in, now); err != nil {
+	atOnce := set.rollsUpAtOnce(in, rollup)
+	if err := s.append(in, atOnce, now); err != nil {
 		s.release(size)
 		s.refuseFailed(set, in, err)
 		return
 	}
 	p := placed{seq: s.head.lastSeq, size: size, before: before, ttl: ttl, rollup: rollup}
 	s.place(set, in, &p, now)
-	s.rollUp(rollup, in.subject, 1)
+	if atOnce == rollupNone {
+		s.rollUp(rollup, in.subject, 1)
+	}
 	s.follow(set, in, &p, now)
 	if in.count != nil {
 		s.replyCount(set, in, p.seq)
@@ -149,6 +152,9 @@ func (s *Stream) place(set *settings, in *incoming, p *placed, now int64) {
 	s.expireAt(set, p.seq, p.ttl, now)
 	s.trimSubject(set, in.subject)
 	s.head.trimDue = s.head.trimDue || set.evicts()
+	if p.rollup != rollupNone {
+		s.removed()
+	}
 	if p.rollup != rollupNone || (set.maxPer > 0 && set.maxBytes > 0) {
 		s.trim(set, false)
 	}
@@ -170,7 +176,7 @@ func (s *Stream) follow(set *settings, in *incoming, p *placed, now int64) {
 
 // skip gives a message that no consumer of an interest stream wants its sequence, and lets it go.
 func (s *Stream) skip(set *settings, in *incoming, rollup rollupKind, now int64) {
-	if err := s.append(in, now); err != nil {
+	if err := s.append(in, rollupNone, now); err != nil {
 		s.refuseFailed(set, in, err)
 		return
 	}
@@ -191,17 +197,24 @@ func (s *Stream) passOver(set *settings, in *incoming, seq uint64, now int64) {
 	}
 }
 
-// append gives in the next sequence, unless it has one, and hands it to the log.
-func (s *Stream) append(in *incoming, now int64) error {
+// append gives in the next sequence, unless it has one, and hands it to the log, in one group with what its rollup
+// removes.
+func (s *Stream) append(in *incoming, rollup rollupKind, now int64) error {
 	seq := s.head.lastSeq + 1
 	if in.seq > 0 {
 		seq = in.seq
 	}
 	s.head.record = storage.Record{Seq: seq, Time: now, Key: in.subject, Header: in.header, Data: in.data}
 	var err error
-	if in.by != nil {
+	switch {
+	case in.by != nil:
 		err = s.positions.appendMoving(s.log, &s.head.record, in.by)
-	} else {
+	case rollup != rollupNone:
+		var group storage.Batch
+		group.Append(s.log, &s.head.record)
+		s.addRollup(&group, rollup, in.subject)
+		err = group.Commit(nil)
+	default:
 		err = s.log.Append(&s.head.record, nil)
 	}
 	if err == nil {

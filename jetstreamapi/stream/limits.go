@@ -109,6 +109,26 @@ func (s *Stream) rollUp(kind rollupKind, subject []byte, keep uint64) {
 	}
 }
 
+// rollsUpAtOnce returns the rollup if it can be in one group with its message, so that a crash does not come between
+// them. It cannot where limits, which come first, may push messages out, nor with what a source brings.
+func (c *settings) rollsUpAtOnce(in *incoming, kind rollupKind) rollupKind {
+	if in.by != nil || kind == rollupSubject && c.evicts() {
+		return rollupNone
+	}
+	return kind
+}
+
+// addRollup adds to the group of a message what its rollup removes.
+func (s *Stream) addRollup(group *storage.Batch, kind rollupKind, subject []byte) {
+	switch kind {
+	case rollupNone:
+	case rollupSubject:
+		group.Purge(s.log, exactly(subject), 1)
+	case rollupAll:
+		group.Purge(s.log, nil, 1)
+	}
+}
+
 // exactly is the filter of one subject.
 type exactly []byte
 

@@ -1,0 +1,226 @@
+package consumer
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
+	"github.com/noetl/ehdb-gateway/storage"
+)
+
+// A dead letter is a message that was delivered as often as permitted, or was terminated, on a consumer with
+// ehdb.dead_letter. It is exhausted first, like any message that was delivered too often: it is not delivered again and
+// stays in its stream. The shell then stores a copy in the other stream and forgets the message, in one group commit,
+// so that a crash leaves it in exactly one of the two states. While that fails the message stays exhausted, and it is
+// tried again.
+
+// dead is an exhausted message on its way to the other stream.
+type dead struct {
+	seq   uint64
+	count uint64 // deliveries
+	why   string // a value of HeaderDeadReason
+	text  string // what came with the termination
+}
+
+// Headers of a dead letter.
+const (
+	HeaderDeadReason     = "Ehdb-Dead-Letter-Reason" // reasonMaxDeliver or reasonTerminated
+	HeaderDeadText       = "Ehdb-Dead-Letter-Text"   // the reason that came with the termination
+	HeaderDeadStream     = "Ehdb-Dead-Letter-Stream"
+	HeaderDeadConsumer   = "Ehdb-Dead-Letter-Consumer"
+	HeaderDeadSequence   = "Ehdb-Dead-Letter-Sequence" // in its stream
+	HeaderDeadDeliveries = "Ehdb-Dead-Letter-Deliveries"
+	HeaderDeadTime       = "Ehdb-Dead-Letter-Time" // when the message was stored, RFC 3339
+
+	reasonMaxDeliver = "max_deliver"
+	reasonTerminated = "terminated"
+)
+
+// DeadLetterMsg is a dead letter as the other stream is to store it.
+type DeadLetterMsg struct{ Subject, Header, Data []byte }
+
+const (
+	buryRetry = int64(time.Second)
+	buryMost  = 256 // letters in one commit
+)
+
+// graves is what the machine knows of letters that could not be stored yet.
+type graves struct {
+	due  int64           // when to try again; 0: nothing waits
+	told map[uint64]dead // what is known of them besides the ledger, by stream sequence
+}
+
+// look sees to it that what is exhausted already gets buried, where the configuration asks for that.
+func (g *graves) look(m *machine, now int64) {
+	if m.set.buries && len(m.led.exhausted) > 0 {
+		g.due = now
+	}
+}
+
+// buryAgain asks once more for what could not be buried before.
+func (m *machine) buryAgain() {
+	m.graves.due = 0
+	if !m.set.buries {
+		m.graves.told = nil
+		return
+	}
+	for seq, count := range m.led.exhausted {
+		if len(m.out.dead) >= buryMost {
+			break
+		}
+		d, ok := m.graves.told[seq]
+		if !ok { // from before a restart: whether it was terminated shows only in the count
+			d = dead{seq: seq, count: count, why: reasonTerminated}
+			if m.set.maxDeliver > 0 && count >= m.set.maxDeliver {
+				d.why = reasonMaxDeliver
+			}
+		}
+		m.out.dead = append(m.out.dead, d)
+	}
+}
+
+// terminate ends a message's deliveries by request of a client; false if it was never delivered.
+func (m *machine) terminate(now int64, a *AckID, text []byte) bool {
+	e := m.led.bySeq[a.StreamSeq]
+	if !m.set.buries || e == nil {
+		return m.acknowledge(now, a)
+	}
+	m.life.acked = now
+	m.exhaust(e, dead{why: reasonTerminated, text: string(text)})
+	return true
+}
+
+// buried is called when letters are stored: they are done.
+func (m *machine) buried(now int64, list []dead) {
+	for i := range list {
+		m.led.forget(list[i].seq)
+		delete(m.graves.told, list[i].seq)
+	}
+	m.graves.look(m, now) // there may be more than fit into one commit
+}
+
+// notBuried is called when letters could not be stored.
+func (m *machine) notBuried(now int64, list []dead) {
+	m.graves.due = now + buryRetry
+	if m.graves.told == nil {
+		m.graves.told = make(map[uint64]dead)
+	}
+	for i := range list {
+		if _, waits := m.led.exhausted[list[i].seq]; waits {
+			m.graves.told[list[i].seq] = list[i]
+		}
+	}
+}
+
+// bury stores the letters in out with the changes in out, in one group commit. If that fails they stay exhausted and
+// are tried again; the changes are still in out then.
+func (c *Consumer) bury(out *outbox) {
+	last := c.stillDead(out)
+	letters, err := c.letters(out.dead)
+	switch {
+	case err != nil:
+	case c.o.Bury == nil || c.store.choked:
+		err = errNoDeadLetters
+	default:
+		err = c.o.Bury(letters, func(group *storage.Batch) error {
+			return c.store.join(group, out, forgetAll(out.dead, last))
+		})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now().UnixNano()
+	if err != nil {
+		c.m.notBuried(now, out.dead)
+	} else {
+		c.m.buried(now, out.dead)
+		for i := range out.dead {
+			out.acked = append(out.acked, out.dead[i].seq)
+		}
+	}
+	c.timer.set(c.m.nextDue())
+}
+
+// stillDead takes out of out what was acknowledged after all, and returns the sequence of the newest delivery.
+func (c *Consumer) stillDead(out *outbox) (last uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out.dead = slices.DeleteFunc(out.dead, func(d dead) bool {
+		_, ok := c.m.led.exhausted[d.seq]
+		return !ok
+	})
+	return c.m.led.last.stream
+}
+
+var errNoDeadLetters = errors.New("there is no stream for dead letters")
+
+// forgetAll is the change of state that says that list is buried; last is the newest delivery before it.
+func forgetAll(list []dead, last uint64) (change []byte) {
+	for i := range list {
+		change = append(change, opForget)
+		change = binary.AppendUvarint(change, last-list[i].seq)
+	}
+	return change
+}
+
+// letters reads the messages of list. Those that left the stream are left out.
+func (c *Consumer) letters(list []dead) ([]DeadLetterMsg, error) {
+	letters := make([]DeadLetterMsg, 0, len(list))
+	for i := range list {
+		r, err := c.o.Stream.Log().Get(list[i].seq)
+		if errors.Is(err, storage.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		letters = append(letters, DeadLetterMsg{Subject: r.Key, Header: c.deadHeader(&list[i], &r), Data: r.Data})
+	}
+	return letters, nil
+}
+
+// deadHeader is the header of a letter: the message's own, without what would make the other stream act, and what
+// became of it.
+func (c *Consumer) deadHeader(d *dead, r *storage.Record) []byte {
+	var header []byte
+	if len(r.Header) > 0 {
+		header = jsapi.WithoutHeaders(r.Header, actsOnStream)
+	}
+	for _, h := range [][2]string{
+		{HeaderDeadReason, d.why},
+		{HeaderDeadText, oneLine(d.text)},
+		{HeaderDeadStream, c.o.Stream.Name()},
+		{HeaderDeadConsumer, c.o.Name},
+		{HeaderDeadSequence, strconv.FormatUint(d.seq, 10)},
+		{HeaderDeadDeliveries, strconv.FormatUint(d.count, 10)},
+		{HeaderDeadTime, r.TimeUTC().Format(time.RFC3339Nano)},
+	} {
+		if h[1] != "" {
+			header = jsapi.AddHeader(header, h[0], h[1])
+		}
+	}
+	return header
+}
+
+// oneLine makes text fit for the value of a header.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// actsOnStream tells the headers by which a stream does more than store a message, and those of an earlier letter.
+func actsOnStream(name []byte) bool {
+	switch string(name) {
+	case jsapi.HeaderMsgID, jsapi.HeaderRollup, jsapi.HeaderTTL, jsapi.HeaderIncr, jsapi.HeaderCounterSources,
+		jsapi.HeaderMarkerReason, jsapi.HeaderScheduler, jsapi.HeaderStreamSource, server.JSRequiredApiLevel:
+		return true
+	}
+	for _, prefix := range []string{"Nats-Expected-", "Nats-Batch-", jsapi.HeaderSchedule, "Ehdb-Dead-Letter-"} {
+		if strings.HasPrefix(string(name), prefix) {
+			return true
+		}
+	}
+	return false
+}
