@@ -15,50 +15,62 @@ import (
 // moved records, dropped segments, spread logs and state logs; closed, and after a crash.
 func TestReadsWhatTheStoreReads(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(12) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			fsys := vfs.NewMem()
-			s := open(t, fsys)
-			w := newWorkload(t, s, seed)
-			for round := range 4 {
-				w.run(t, 150)
-				if round == 2 {
-					must(t, s.DropLog(w.logs[1].ID(), nil))
-					w.logs = append(w.logs[:1], w.logs[2:]...)
-					w.create(t, 3+round)
-				}
-			}
-			want, err := product(s)
-			must(t, err)
-			check := func(fsys vfs.FS) {
-				t.Helper()
-				d := read(t, fsys)
-				for _, f := range d.Findings {
-					if f.Severity == inspect.Damage {
-						t.Fatal(f.String())
-					}
-				}
-				if diff := same(want, independent(t, d)); diff != "" {
-					t.Fatal(diff)
-				}
-			}
-			check(fsys) // live
-			check(fsys.CrashClone(vfs.CrashOptions{}))
-			must(t, s.Close())
-			check(fsys)
-			s = open(t, fsys)
-			check(fsys)
-			must(t, s.Close())
-		})
+	for form, sealed := range forms {
+		for seed := range uint64(12) {
+			t.Run(fmt.Sprint(form, seed), func(t *testing.T) {
+				t.Parallel()
+				readsTheSame(t, seed, sealed)
+			})
+		}
 	}
 }
 
-// small builds a data directory with several segments of which little is dead.
-func small(t *testing.T) map[string][]byte {
+func readsTheSame(t *testing.T, seed uint64, sealed bool) {
 	t.Helper()
 	fsys := vfs.NewMem()
-	s := open(t, fsys)
+	s := create(t, fsys, sealed)
+	w := newWorkload(t, s, seed)
+	for round := range 4 {
+		w.run(t, 150)
+		if round == 2 {
+			must(t, s.DropLog(w.logs[1].ID(), nil))
+			w.logs = append(w.logs[:1], w.logs[2:]...)
+			w.create(t, 3+round)
+		}
+	}
+	want, err := product(s)
+	must(t, err)
+	check := func(fsys vfs.FS) {
+		t.Helper()
+		d := read(t, fsys)
+		for _, f := range d.Findings {
+			if f.Severity == inspect.Damage {
+				t.Fatal(f.String())
+			}
+		}
+		if diff := same(want, independent(t, d)); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+	if !sealed { // else it is moving records all the time, and this reader has no lock
+		check(fsys)
+	}
+	check(fsys.CrashClone(vfs.CrashOptions{}))
+	must(t, s.Close())
+	check(fsys)
+	if parts := len(read(t, fsys).Parts); sealed != (parts > 0) {
+		t.Fatalf("%d parts", parts)
+	}
+	s = open(t, fsys)
+	must(t, s.Close())
+	check(fsys)
+}
+
+// small builds a data directory with several segments of which little is dead.
+func small(t *testing.T, sealed bool) map[string][]byte {
+	t.Helper()
+	fsys := vfs.NewMem()
+	s := create(t, fsys, sealed)
 	w := newWorkload(t, s, 7)
 	w.run(t, 160)
 	crashed := files(t, fsys.CrashClone(vfs.CrashOptions{}))
@@ -114,56 +126,53 @@ func counted(name string) bool {
 // change is without effect, for the store as for the reader.
 func TestFlips(t *testing.T) {
 	t.Parallel()
-	all := small(t)
-	s := open(t, disk(t, all))
-	whole, err := product(s)
-	must(t, err)
-	must(t, s.Close())
-	step := 37
-	if slow() {
-		step = 1
-	}
-	n := 0
-	for name, b := range all {
-		if !counted(name) {
-			continue
-		}
-		for off := 0; off < len(b); off += step {
-			changed := append([]byte(nil), b...)
-			changed[off] ^= 1 << (off / step % 8)
-			outcome(t, with(all, name, changed), name, whole, fmt.Sprintf("%s, offset %d", name, off))
-			n++
-		}
-	}
-	t.Logf("%d flips", n)
+	eachDamage(t, 37, func(b []byte, off int) []byte {
+		changed := append([]byte(nil), b...)
+		changed[off] ^= 1 << (off % 8)
+		return changed
+	})
 }
 
 // TestTruncations cuts every file of a data directory short.
 func TestTruncations(t *testing.T) {
 	t.Parallel()
-	all := small(t)
-	s := open(t, disk(t, all))
-	whole, err := product(s)
-	must(t, err)
-	must(t, s.Close())
-	step := 61
+	eachDamage(t, 61, func(b []byte, off int) []byte { return b[:off] })
+}
+
+// eachDamage damages each file at every so many bytes, at every one with EHDB_SLOW.
+func eachDamage(t *testing.T, step int, damage func(b []byte, off int) []byte) {
+	t.Helper()
 	if slow() {
 		step = 1
 	}
-	for name, b := range all {
-		if !counted(name) {
-			continue
-		}
-		for n := 0; n < len(b); n += step {
-			outcome(t, with(all, name, b[:n]), name, whole, fmt.Sprintf("%s cut to %d bytes", name, n))
-		}
+	for form, sealed := range forms {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			all := small(t, sealed)
+			s := open(t, disk(t, all))
+			whole, err := product(s)
+			must(t, err)
+			must(t, s.Close())
+			n := 0
+			for name, b := range all {
+				if !counted(name) {
+					continue
+				}
+				for off := 0; off < len(b); off += step {
+					image := with(all, name, damage(b, off))
+					outcome(t, image, name, whole, fmt.Sprintf("%s, offset %d", name, off))
+					n++
+				}
+			}
+			t.Logf("%d times", n)
+		})
 	}
 }
 
 // TestMissingFiles takes each file away.
 func TestMissingFiles(t *testing.T) {
 	t.Parallel()
-	all := small(t)
+	all := small(t, false)
 	s := open(t, disk(t, all))
 	whole, err := product(s)
 	must(t, err)

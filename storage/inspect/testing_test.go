@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -58,7 +59,26 @@ func open(t *testing.T, fsys vfs.FS) *storage.Store {
 }
 
 func openStore(ctx context.Context, fsys vfs.FS) (*storage.Store, error) {
-	return storage.Open(ctx, storage.Options{Dir: dataDir, FS: fsys, Shards: 2, SegmentSize: 4 << 10})
+	return storage.Open(ctx, storeOptions(fsys))
+}
+
+func storeOptions(fsys vfs.FS) storage.Options {
+	return storage.Options{
+		Dir: dataDir, FS: fsys, Shards: 2, SegmentSize: 4 << 10, SealMaxAge: time.Millisecond, SealRecords: 40,
+	}
+}
+
+// forms are the two in which a store keeps records: in the write-ahead log only, or sealed in parts as they get old.
+var forms = map[string]bool{"tail": false, "sealed": true}
+
+// create makes a store in one of the forms. It keeps to it when it is opened again.
+func create(t *testing.T, fsys vfs.FS, sealed bool) *storage.Store {
+	t.Helper()
+	o := storeOptions(fsys)
+	o.Seal = sealed
+	s, err := storage.Open(t.Context(), o)
+	must(t, err)
+	return s
 }
 
 // product is what the store reads.
