@@ -23,6 +23,12 @@ func (r *repairer) rebuild(ctx context.Context, m *inspect.Manifest) error {
 	r.rebuilt, r.adopted = true, map[uint64]bool{}
 	r.did(inspect.ManifestDir, "what is lost of the manifest: deletions in parts, of streams too, may be undone, and "+
 		"consumers may have forgotten what they confirmed")
+	for n, p := range m.Parts { // or what was merged of it would seem to be there twice
+		if r.part(n) == nil {
+			r.did(p.Path, "left out of the manifest: the file is missing")
+			dropPart(m, n)
+		}
+	}
 	found, err := r.loose(ctx)
 	if err != nil {
 		return err
@@ -40,6 +46,14 @@ func (r *repairer) rebuild(ctx context.Context, m *inspect.Manifest) error {
 	}
 	for _, p := range m.Parts {
 		r.know(m, &p)
+	}
+	for k := range m.Tombs { // which records are meant is known of the part they were written for
+		p, live := m.Parts[k.Part]
+		if !live || r.adopted[k.Part] || !slices.ContainsFunc(p.Sections, func(s inspect.SectionInfo) bool {
+			return s.Log == k.Log
+		}) {
+			delete(m.Tombs, k)
+		}
 	}
 	for id, l := range m.Logs { // a description may be lost with the edit it was in
 		if len(l.Spec) == 0 {

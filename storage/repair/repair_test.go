@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -34,8 +35,17 @@ func must(t *testing.T, err error) {
 func slow() bool { return os.Getenv("EHDB_SLOW") != "" }
 
 func openStore(ctx context.Context, fsys vfs.FS) (*storage.Store, error) {
-	return storage.Open(ctx, storage.Options{Dir: dir, FS: fsys, Shards: 2, SegmentSize: 4 << 10})
+	return storage.Open(ctx, storeOptions(fsys))
 }
+
+func storeOptions(fsys vfs.FS) storage.Options {
+	return storage.Options{
+		Dir: dir, FS: fsys, Shards: 2, SegmentSize: 4 << 10, SealMaxAge: time.Millisecond, SealRecords: 40,
+	}
+}
+
+// forms are the two in which a store keeps records: in the write-ahead log only, or sealed in parts as they get old.
+var forms = map[string]bool{"tail": false, "sealed": true}
 
 // history is what was written, and what of it is not deleted.
 type history struct {
@@ -48,10 +58,12 @@ func text(seq uint64, key, header, data []byte) string {
 }
 
 // build writes a data directory of several segments: two logs in one shard each, a spread one, two state logs.
-func build(t *testing.T, n int) (map[string][]byte, *history) {
+func build(t *testing.T, n int, sealed bool) (map[string][]byte, *history) {
 	t.Helper()
 	fsys := vfs.NewMem()
-	s, err := openStore(t.Context(), fsys)
+	o := storeOptions(fsys)
+	o.Seal = sealed
+	s, err := storage.Open(t.Context(), o)
 	must(t, err)
 	h := &history{map[uint64]map[uint64]string{}, map[uint64]map[uint64]bool{}}
 	rnd := rand.New(rand.NewPCG(3, 3))
@@ -245,18 +257,28 @@ func damaged(t *testing.T, all map[string][]byte) bool {
 	return d.Damaged()
 }
 
-// TestRepairsFlips repairs a directory with a changed byte anywhere in the write-ahead log or META: it opens, nothing is
-// in it that was not written, and what is lost is reported.
+// TestRepairsFlips repairs a directory with a changed byte anywhere in its files: it opens, nothing is in it that was
+// not written, and what is lost is reported.
 func TestRepairsFlips(t *testing.T) {
 	t.Parallel()
-	all, h := build(t, 150)
+	for form, sealed := range forms {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			repairsFlips(t, sealed)
+		})
+	}
+}
+
+func repairsFlips(t *testing.T, sealed bool) {
+	t.Helper()
+	all, h := build(t, 150, sealed)
 	step := 41
 	if slow() {
 		step = 1
 	}
 	n, most := 0, 0
 	for name, b := range all {
-		if !strings.HasSuffix(name, ".seg") && !strings.HasSuffix(name, "META") {
+		if strings.HasSuffix(name, "LOCK") || strings.HasSuffix(name, ".spare") {
 			continue
 		}
 		for off := 0; off < len(b); off += step {
@@ -267,7 +289,7 @@ func TestRepairsFlips(t *testing.T) {
 			}
 			n++
 			lost := restored(t, with(all, name, changed), h, fmt.Sprintf("%s, flip at %d", name, off))
-			if most = max(most, lost); off < 64 && lost > 0 {
+			if most = max(most, lost); off < 64 && lost > 0 && strings.HasSuffix(name, ".seg") {
 				t.Fatalf("%s, flip at %d: %d records are lost, with a header only", name, off, lost)
 			}
 		}
@@ -281,15 +303,25 @@ func TestRepairsFlips(t *testing.T) {
 // TestRepairsHoles damages several places at once, cuts files short, and takes them away.
 func TestRepairsHoles(t *testing.T) {
 	t.Parallel()
-	all, h := build(t, 450)
+	for form, sealed := range forms {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			repairsHoles(t, sealed)
+		})
+	}
+}
+
+func repairsHoles(t *testing.T, sealed bool) {
+	t.Helper()
+	all, h := build(t, 450, sealed)
 	var segs []string
 	for name := range all {
-		if strings.HasSuffix(name, ".seg") {
+		if strings.HasSuffix(name, ".seg") || strings.HasSuffix(name, ".part") || strings.Contains(name, "/manifest-") {
 			segs = append(segs, name)
 		}
 	}
 	slices.Sort(segs)
-	if len(segs) < 5 {
+	if len(segs) < 5 && !sealed {
 		t.Fatalf("only %d segments", len(segs))
 	}
 	rounds := 60
@@ -351,7 +383,7 @@ func TestRefusesTheRunning(t *testing.T) {
 // TestNothingToRepair leaves a directory without damage as it is.
 func TestNothingToRepair(t *testing.T) {
 	t.Parallel()
-	all, _ := build(t, 20)
+	all, _ := build(t, 20, false)
 	fsys := disk(t, all)
 	r, err := repair.Run(t.Context(), repair.Options{FS: fsys, Dir: dir, Out: "out"})
 	must(t, err)
@@ -376,7 +408,7 @@ func unchanged(t *testing.T, fsys vfs.FS, all map[string][]byte) {
 // TestRepairsACopy leaves the damaged directory as it is, and keeps what it replaced of the copy.
 func TestRepairsACopy(t *testing.T) {
 	t.Parallel()
-	all, h := build(t, 200)
+	all, h := build(t, 200, false)
 	name := path.Join(dir, "wal", inspect.SegmentName(2))
 	if all[name] == nil {
 		t.Fatal(slices.Sorted(maps.Keys(all)))
