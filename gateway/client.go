@@ -295,6 +295,7 @@ func (c *client) expel(text string, reason CloseReason) {
 		session.Close()
 	}
 	c.server.remove(c, last)
+	c.observe(EventDisconnected, reason)
 }
 
 func stopTimer(t *time.Timer) {

@@ -27,6 +27,7 @@ func (c *client) mayBegin() bool {
 	c.awaiting, c.connected = false, true
 	c.stopAuthTimer()
 	c.admitLogin(login)
+	c.observe(EventConnected, "")
 	return true
 }
 
@@ -51,6 +52,9 @@ func (c *client) connect(arg []byte) bool {
 	c.remember(now)
 	if !c.authenticate() {
 		return false
+	}
+	if !again {
+		c.observe(EventConnected, "")
 	}
 	return c.agree()
 }
@@ -125,6 +129,7 @@ func (c *client) authFailed(err error) {
 		reason = ReasonProxyNotTrusted
 	}
 	c.expel(errAuthorization, reason)
+	c.observe(EventAuthFailed, reason)
 }
 
 // admitLogin makes login the client's identity.

@@ -27,6 +27,8 @@ type Options struct {
 	Auth auth.Authenticator
 	// Accounts are those of operator mode; nil: as Server says, if it names operators.
 	Accounts *auth.Accounts
+	// Observer is told what happens to connections; may be nil.
+	Observer Observer
 	// JetStream is what INFO says about it.
 	JetStream bool
 	// Version is the version of INFO, which clients compare with nats-server's; empty: that of the nats-server

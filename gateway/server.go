@@ -104,6 +104,8 @@ const (
 var (
 	ErrStarted = errors.New("gateway: server was started before")
 	ErrStopped = errors.New("gateway: server was shut down")
+	// ErrNoClient is of requests about a connection that is not there.
+	ErrNoClient = errors.New("gateway: no such connection")
 )
 
 // New returns a server that does not listen yet. It fails on options that make no sense or that it cannot honour.

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/gateway/auth"
+	"github.com/noetl/ehdb-gateway/gateway/monitor"
 	"github.com/noetl/ehdb-gateway/gateway/resolver"
 	"github.com/noetl/ehdb-gateway/internal/accounts"
 	"github.com/noetl/ehdb-gateway/internal/config"
@@ -98,7 +99,8 @@ func (a *app) identity() server.ServerInfo {
 	s, o := a.gw.Stats(), a.cfg.Server
 	return server.ServerInfo{
 		Name: s.ServerName, Host: s.Host, ID: s.ServerID, Cluster: o.Cluster.Name, Domain: o.JetStreamDomain,
-		Version: s.Version, Tags: o.Tags, Metadata: o.Metadata, JetStream: o.JetStream, Time: time.Now().UTC(),
+		Version: s.Version, Tags: o.Tags, Metadata: o.Metadata, FeatureFlags: monitor.FeatureFlags(),
+		JetStream: o.JetStream, Time: time.Now().UTC(),
 	}
 }
 
@@ -130,7 +132,7 @@ func (o *operator) accountChanged(a *auth.Account) {
 		delete(o.without, a.Name())
 	} else {
 		delete(o.limits, a.Name())
-		o.without[a.Name()] = a.Name() != o.accounts.System()
+		o.without[a.Name()] = true
 	}
 	links := o.links
 	o.mu.Unlock()

@@ -13,6 +13,8 @@ import (
 
 // reload reads the configuration again and puts it in force. On an error everything stays as it was.
 func (a *app) reload() error {
+	a.reloads.Lock()
+	defer a.reloads.Unlock()
 	if a.cfg.Server.ConfigFile == "" {
 		return errors.New("can only reload config when a file is provided using -c or --config")
 	}
@@ -27,7 +29,7 @@ func (a *app) reload() error {
 		return err
 	}
 	if a.tenants == nil {
-		a.links.Replace(next.Accounts)
+		a.links.Replace(allAccounts(next))
 	}
 	a.monitor.SetOptions(next.Server)
 	a.log.SetLevels(next.Server.Debug, next.Server.Trace)

@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/gateway"
 	"github.com/noetl/ehdb-gateway/gateway/monitor"
+	"github.com/noetl/ehdb-gateway/gateway/system"
 	"github.com/noetl/ehdb-gateway/internal/accounts"
 	"github.com/noetl/ehdb-gateway/internal/bus"
 	"github.com/noetl/ehdb-gateway/internal/config"
@@ -30,11 +33,13 @@ import (
 // app is a running server: its parts, in the order in which they start.
 type app struct {
 	args    []string // the command line, which a reload reads again
+	reloads sync.Mutex
 	cfg     *config.Config
 	log     *logging.Logger
 	router  *bus.Router
 	metrics *metrics.Metrics
 	links   *accounts.Registry
+	system  atomic.Pointer[system.Service] // nil: not up, or there is none
 	core    core
 	gw      *gateway.Server
 	nats    *upstreams // nil: this server serves the clients itself
@@ -96,7 +101,7 @@ func (a *app) start(ctx context.Context) error {
 		return err
 	}
 	gwo := gateway.Options{
-		Server: o, Bus: a.router, Logger: a.log.Logger, JetStream: o.JetStream, GitCommit: revision(),
+		Server: o, Bus: a.router, Logger: a.log.Logger, JetStream: o.JetStream, GitCommit: revision(), Observer: a,
 	}
 	if tenants != nil {
 		a.tenants, gwo.Accounts = tenants, tenants.accounts
@@ -133,6 +138,9 @@ func (a *app) start(ctx context.Context) error {
 		}
 	}
 	if err := a.startTenants(); err != nil {
+		return err
+	}
+	if err := a.startSystem(); err != nil {
 		return err
 	}
 	a.openMetrics()
@@ -214,7 +222,7 @@ func plaintext(o *server.Options) bool {
 func (a *app) startMonitor() error {
 	mo := monitor.Options{
 		Server: a.cfg.Server, Core: a.core, Metrics: a.metrics, Logger: a.log.Logger,
-		MetricsPort: a.cfg.EHDB.MetricsPort,
+		MetricsPort: a.cfg.EHDB.MetricsPort, Links: a.shownLinks,
 	}
 	if a.streams != nil {
 		mo.JetStream = a.streams
@@ -281,6 +289,9 @@ func (a *app) stop() error {
 	var errs []error
 	if a.streams != nil {
 		errs = append(errs, a.streams.stop())
+	}
+	if s := a.system.Swap(nil); s != nil {
+		s.Stop()
 	}
 	if a.gw != nil {
 		a.gw.Shutdown()

@@ -62,16 +62,16 @@ func newStreams(a *app) *streams {
 	return s
 }
 
-// outsiders returns the accounts that have no JetStream though the server has: the system account needs none.
+// outsiders returns the accounts that have no JetStream though the server has.
 func outsiders(cfg *config.Config) []string {
-	names := []string{server.DEFAULT_GLOBAL_ACCOUNT}
+	names := []string{server.DEFAULT_GLOBAL_ACCOUNT, systemAccount(cfg.Server)}
 	for _, a := range cfg.Server.Accounts {
 		names = append(names, a.Name)
 	}
 	slices.Sort(names)
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
 		_, has := cfg.JetStreamAccounts[name]
-		return has || name == cfg.Server.SystemAccount || name == server.DEFAULT_SYSTEM_ACCOUNT
+		return has || name == ""
 	})
 }
 

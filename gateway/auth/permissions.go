@@ -24,6 +24,7 @@ type Permissions struct {
 	pubAllowSet       bool
 	subAllowSet       bool
 	response          *Response
+	source            *server.Permissions
 }
 
 // Response lets a client answer the requests that it receives.
@@ -40,7 +41,7 @@ func NewPermissions(p *server.Permissions) (*Permissions, error) {
 	if p == nil {
 		return nil, nil //nolint:nilnil // no permissions configured means no restrictions
 	}
-	out := &Permissions{}
+	out := &Permissions{source: p}
 	var err error
 	if p.Publish != nil {
 		out.pubAllowSet = p.Publish.Allow != nil
@@ -94,6 +95,24 @@ func rules(list []string) ([]rule, error) {
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// Public returns the permissions as they are shown to the user, nil if everything is permitted.
+func (p *Permissions) Public() *server.Permissions {
+	if p == nil {
+		return nil
+	}
+	out := &server.Permissions{Publish: &server.SubjectPermission{}, Subscribe: &server.SubjectPermission{}}
+	if p.source.Publish != nil {
+		*out.Publish = *p.source.Publish
+	}
+	if p.source.Subscribe != nil {
+		*out.Subscribe = *p.source.Subscribe
+	}
+	if p.response != nil {
+		out.Response = &server.ResponsePermission{MaxMsgs: p.response.Max, Expires: p.response.Expires}
+	}
+	return out
 }
 
 // Response returns the permission to answer, nil if there is none.

@@ -73,23 +73,30 @@ func (s *Server) Subsz(o *server.SubszOptions) (*server.Subsz, error) {
 }
 
 func (s *Server) accountz(w http.ResponseWriter, r *http.Request) {
+	z, err := s.Accountz(r.URL.Query().Get("acc"))
+	if err != nil {
+		s.badRequest(w, err)
+		return
+	}
+	s.answer(w, z)
+}
+
+// Accountz lists the accounts, or tells about the one called name.
+func (s *Server) Accountz(name string) (*server.Accountz, error) {
 	z := &server.Accountz{
 		ID: s.o.Core.Info().ID, Now: time.Now().UTC(), SystemAccount: systemAccount(s.options.Load()),
 	}
-	name := r.URL.Query().Get("acc")
 	if name == "" {
 		z.Accounts = []string{}
 		for _, a := range s.accounts() {
 			z.Accounts = append(z.Accounts, a.Name)
 		}
-		s.answer(w, z)
-		return
+		return z, nil
 	}
 	list := s.accounts()
 	i := slices.IndexFunc(list, func(a Account) bool { return a.Name == name })
 	if i < 0 {
-		s.badRequest(w, fmt.Errorf("Account %s does not exist", name))
-		return
+		return nil, fmt.Errorf("Account %s does not exist", name)
 	}
 	a := list[i]
 	z.Account = &server.AccountInfo{
@@ -97,7 +104,11 @@ func (s *Server) accountz(w http.ResponseWriter, r *http.Request) {
 		JetStream: a.JetStream, ClientCnt: a.Connections, SubCnt: a.Subscriptions,
 		Sublist: &server.SublistStats{NumSubs: a.Subscriptions},
 	}
-	s.answer(w, z)
+	if s.o.Links != nil {
+		l := s.o.Links(name)
+		z.Account.Exports, z.Account.Imports, z.Account.Mappings = l.Exports, l.Imports, l.Mappings
+	}
+	return z, nil
 }
 
 // accounts returns the accounts by name.
@@ -114,9 +125,15 @@ func (s *Server) accstatz(w http.ResponseWriter, r *http.Request) {
 		s.badRequest(w, q.err)
 		return
 	}
+	s.answer(w, s.AccountStatz(&server.AccountStatzOptions{IncludeUnused: unused}))
+}
+
+// AccountStatz returns the totals of the accounts that o names, or of all.
+func (s *Server) AccountStatz(o *server.AccountStatzOptions) *server.AccountStatz {
 	z := &server.AccountStatz{ID: s.o.Core.Info().ID, Now: time.Now().UTC(), Accounts: []*server.AccountStat{}}
 	for _, a := range s.accounts() {
-		if !unused && a.Connections == 0 {
+		named := slices.Contains(o.Accounts, a.Name)
+		if len(o.Accounts) > 0 && !named || !o.IncludeUnused && a.Connections == 0 {
 			continue
 		}
 		z.Accounts = append(z.Accounts, &server.AccountStat{
@@ -126,7 +143,7 @@ func (s *Server) accstatz(w http.ResponseWriter, r *http.Request) {
 			Received: clientData(a.InMsgs, a.InBytes),
 		})
 	}
-	s.answer(w, z)
+	return z
 }
 
 // clientData is traffic with clients alone.

@@ -107,12 +107,20 @@ type Account struct {
 	Updated                            time.Time
 }
 
+// Links are what an account offers to others, takes from them, and renames.
+type Links struct {
+	Exports  []server.ExtExport
+	Imports  []server.ExtImport
+	Mappings server.ExtMap
+}
+
 // Options make a Server.
 type Options struct {
 	Server    *server.Options // nats-server's options: ports, limits and what varz shows of them
 	Core      Core
-	JetStream JetStream    // nil: off
-	Metrics   http.Handler // served at /metrics
+	JetStream JetStream                  // nil: off
+	Links     func(account string) Links // nil: there are none
+	Metrics   http.Handler               // served at /metrics
 	// Upstream is given when other servers serve the clients.
 	Upstream Upstream
 	Logger   *slog.Logger

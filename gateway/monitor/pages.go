@@ -32,11 +32,7 @@ func (s *Server) jsz(w http.ResponseWriter, r *http.Request) {
 		s.badRequest(w, q.err)
 		return
 	}
-	if s.o.JetStream == nil {
-		s.answer(w, &server.JSInfo{ID: s.o.Core.Info().ID, Now: time.Now().UTC(), Disabled: true})
-		return
-	}
-	j, err := s.o.JetStream.Jsz(o)
+	j, err := s.Jsz(o)
 	if unavailable := (*UnavailableError)(nil); errors.As(err, &unavailable) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -46,6 +42,14 @@ func (s *Server) jsz(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.answer(w, j)
+}
+
+// Jsz tells about JetStream, as far as o asks.
+func (s *Server) Jsz(o *server.JSzOptions) (*server.JSInfo, error) {
+	if s.o.JetStream == nil {
+		return &server.JSInfo{ID: s.o.Core.Info().ID, Now: time.Now().UTC(), Disabled: true}, nil
+	}
+	return s.o.JetStream.Jsz(o)
 }
 
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
@@ -108,20 +112,27 @@ func unhealthy(o *server.HealthzOptions, code int, kind server.HealthZErrorType,
 	return h
 }
 
-func (s *Server) routez(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) routez(w http.ResponseWriter, _ *http.Request)   { s.answer(w, s.Routez()) }
+func (s *Server) gatewayz(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.Gatewayz()) }
+func (s *Server) leafz(w http.ResponseWriter, _ *http.Request)    { s.answer(w, s.Leafz()) }
+
+// Routez, Gatewayz and Leafz list connections of kinds that a single server does not have.
+func (s *Server) Routez() *server.Routez {
 	i := s.o.Core.Info()
-	s.answer(w, &server.Routez{ID: i.ID, Name: i.Name, Now: time.Now().UTC(), Routes: []*server.RouteInfo{}})
+	return &server.Routez{ID: i.ID, Name: i.Name, Now: time.Now().UTC(), Routes: []*server.RouteInfo{}}
 }
 
-func (s *Server) gatewayz(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, &server.Gatewayz{
+// Gatewayz is as Routez.
+func (s *Server) Gatewayz() *server.Gatewayz {
+	return &server.Gatewayz{
 		ID: s.o.Core.Info().ID, Now: time.Now().UTC(),
 		OutboundGateways: map[string]*server.RemoteGatewayz{}, InboundGateways: map[string][]*server.RemoteGatewayz{},
-	})
+	}
 }
 
-func (s *Server) leafz(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, &server.Leafz{ID: s.o.Core.Info().ID, Now: time.Now().UTC(), Leafs: []*server.LeafInfo{}})
+// Leafz is as Routez.
+func (s *Server) Leafz() *server.Leafz {
+	return &server.Leafz{ID: s.o.Core.Info().ID, Now: time.Now().UTC(), Leafs: []*server.LeafInfo{}}
 }
 
 func (s *Server) stacksz(w http.ResponseWriter, _ *http.Request) {

@@ -62,7 +62,7 @@ func (s *Server) configured() *server.Varz {
 			WriteDeadline: o.Cluster.WriteDeadline, WriteTimeout: o.Cluster.WriteTimeout.String(),
 		},
 		ConfigLoadTime: time.Unix(0, s.loaded.Load()).UTC(), ConfigDigest: o.ConfigDigest(),
-		Tags: o.Tags, Metadata: o.Metadata, FeatureFlags: featureFlags(),
+		Tags: o.Tags, Metadata: o.Metadata, FeatureFlags: FeatureFlags(),
 		SystemAccount:        systemAccount(o),
 		StaleConnectionStats: &server.StaleConnectionStats{}, SlowConsumersStats: &server.SlowConsumersStats{},
 		DiskIOWaitStats: &server.DiskIOWaitStats{},
@@ -74,8 +74,8 @@ func verifies(o *server.Options) bool {
 	return o.TLSConfig != nil && o.TLSConfig.ClientAuth == tls.RequireAndVerifyClientCert
 }
 
-// featureFlags are nats-server's switches for changes of its own; this server has made none of them.
-func featureFlags() map[string]bool {
+// FeatureFlags are nats-server's switches for changes of its own; this server has made none of them.
+func FeatureFlags() map[string]bool {
 	return map[string]bool{
 		server.FeatureFlagJsAckFormatV2: false, server.FeatureFlagJsAPIReplyFormatV2: false,
 		server.FeatureFlagJsRaftDeleteRange: false, server.FeatureFlagJsSnapshotSources: false,

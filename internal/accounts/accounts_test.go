@@ -193,7 +193,7 @@ func TestRegistry(t *testing.T) {
 	}
 	in := make(chan int, 10) // services of b in force
 	var warned []string
-	r := NewRegistry("", func(account string, l *bus.Links) {
+	r := NewRegistry("", "", func(account string, l *bus.Links) {
 		if account == b && l != nil {
 			in <- len(l.Services)
 		}

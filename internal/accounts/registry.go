@@ -11,6 +11,7 @@ import (
 // Registry knows all accounts and keeps a bus in step with what they offer and take. Safe for concurrent use.
 type Registry struct {
 	cluster string
+	system  string // name of the system account; empty: none
 	apply   func(account string, links *bus.Links)
 	warn    func(account string, err error)
 
@@ -22,11 +23,14 @@ type Registry struct {
 	expiry   *time.Timer
 }
 
-// NewRegistry returns an empty Registry for a server in cluster (may be empty). apply puts an account's links in force,
+// NewRegistry returns an empty Registry for a server in cluster (may be empty) with this system account (empty: none),
+// whose services all accounts are given. apply puts an account's links in force,
 // nil for none; warn is told of what brings nothing, and why.
-func NewRegistry(cluster string, apply func(string, *bus.Links), warn func(account string, err error)) *Registry {
+func NewRegistry(
+	cluster, system string, apply func(string, *bus.Links), warn func(account string, err error),
+) *Registry {
 	return &Registry{
-		cluster: cluster, apply: apply, warn: warn,
+		cluster: cluster, system: system, apply: apply, warn: warn,
 		accounts: map[string]*Account{}, linked: map[string]bool{}, exports: map[*Export]*bus.Export{},
 		ends: map[string]time.Time{},
 	}
@@ -40,7 +44,7 @@ func (r *Registry) Replace(list []*Account) {
 	r.accounts = make(map[string]*Account, len(list))
 	r.exports = make(map[*Export]*bus.Export)
 	for _, a := range list {
-		r.accounts[a.Name] = a
+		r.accounts[a.Name] = r.equip(a)
 		delete(gone, a.Name)
 	}
 	for name := range gone {
@@ -61,7 +65,7 @@ func (r *Registry) Set(a *Account) {
 			delete(r.exports, &was.Exports[i])
 		}
 	}
-	r.accounts[a.Name] = a
+	r.accounts[a.Name] = r.equip(a)
 	r.link(a.Name)
 	for name, other := range r.accounts {
 		if name != a.Name && other.importsFrom(a.Name) {

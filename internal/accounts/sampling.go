@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// The headers of tracing systems that ask for a measurement.
+// The headers of tracing systems that ask for a measurement, as fields writes them.
 const (
 	uberTrace  = "Uber-Trace-Id"
 	b3Trace    = "B3"
-	b3ID       = "X-B3-TraceId"
-	b3Parent   = "X-B3-ParentSpanId"
-	b3Span     = "X-B3-SpanId"
+	b3ID       = "X-B3-Traceid"
+	b3Parent   = "X-B3-Parentspanid"
+	b3Span     = "X-B3-Spanid"
 	b3Sampled  = "X-B3-Sampled"
 	w3cTrace   = "Traceparent"
 	w3cState   = "Tracestate"

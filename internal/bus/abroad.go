@@ -238,13 +238,22 @@ func (a *account) heard(subject string, hops int) bool {
 	if hops >= maxHops {
 		return false
 	}
-	for _, sub := range a.match(nil, bytesOf(subject)) {
-		if sub.link == nil || sub.link.service == nil {
-			return true
+	here, services := a.matchOrServices(subject)
+	return here || slices.ContainsFunc(services, func(l *link) bool {
+		return l.to.heard(string(l.service.remote([]byte(subject))), hops+1)
+	})
+}
+
+// matchOrServices reports whether a party of a, or of who imports from it, hears subject; if not, it returns the services
+// that might.
+func (a *account) matchOrServices(subject string) (here bool, services []*link) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	a.index.Match(bytesOf(subject), func(s *Subscription) bool {
+		if here = s.link == nil || s.link.service == nil; !here {
+			services = append(services, s.link)
 		}
-		if sub.link.to.heard(string(sub.link.service.remote([]byte(subject))), hops+1) {
-			return true
-		}
-	}
-	return false
+		return !here
+	})
+	return here, services
 }

@@ -220,6 +220,12 @@ func (a *account) link(r *Router, l *Links) news {
 	return n
 }
 
+// importsStreams reports whether subscriptions may have shadows.
+func (a *account) importsStreams() bool {
+	l := a.links.Load()
+	return l != nil && len(l.streams) > 0
+}
+
 // shadow makes a new subscription hear what is imported.
 func (a *account) shadow(sub *Subscription) news {
 	a.linking.Lock()

@@ -33,7 +33,7 @@ func (p *party) add(sid, filter, queue string) (*Subscription, news, error) {
 		p.subs = make(map[string]*Subscription)
 	}
 	p.subs[sid] = sub
-	if p.account.links.Load() != nil {
+	if p.account.importsStreams() {
 		news = append(news, p.account.shadow(sub)...)
 	}
 	return sub, news, nil
@@ -68,7 +68,7 @@ func (p *party) drop(sub *Subscription) news {
 // remove takes subscriptions out of the account, and of those it imports from.
 func (p *party) remove(subs ...*Subscription) news {
 	n := p.account.remove(subs...)
-	if p.account.links.Load() != nil {
+	if p.account.importsStreams() {
 		n = append(n, p.account.unshadow(subs...)...)
 	}
 	return n

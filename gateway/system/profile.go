@@ -1,0 +1,59 @@
+package system
+
+import (
+	"bytes"
+	"fmt"
+	"runtime/pprof"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// maxProfile is the longest time that a CPU profile may take.
+const maxProfile = time.Minute
+
+// profilez takes a profile, apart from the other requests as it takes its time. There is one at a time.
+func (r *request) profilez() {
+	var o server.ProfilezEventOptions
+	if err := r.decode(&o); err != nil {
+		r.answer(nil, err)
+		return
+	}
+	select {
+	case r.s.profile <- struct{}{}:
+	default:
+		r.answer(&server.ProfilezStatus{Error: "another profile is being taken"}, nil)
+		return
+	}
+	r.s.done.Go(func() {
+		defer func() { <-r.s.profile }()
+		status := profile(&o.ProfilezOptions)
+		r.s.push(func() { r.answer(status, nil) })
+	})
+}
+
+func profile(o *server.ProfilezOptions) *server.ProfilezStatus {
+	var b bytes.Buffer
+	switch o.Name {
+	case "":
+		return &server.ProfilezStatus{Error: "profile name not specified"}
+	case "cpu":
+		if o.Duration <= 0 || o.Duration > maxProfile {
+			return &server.ProfilezStatus{Error: fmt.Sprintf("duration %s should be between 0 and %s", o.Duration, maxProfile)}
+		}
+		if err := pprof.StartCPUProfile(&b); err != nil {
+			return &server.ProfilezStatus{Error: err.Error()}
+		}
+		time.Sleep(o.Duration)
+		pprof.StopCPUProfile()
+	default:
+		p := pprof.Lookup(o.Name)
+		if p == nil {
+			return &server.ProfilezStatus{Error: fmt.Sprintf("profile %q not found", o.Name)}
+		}
+		if err := p.WriteTo(&b, o.Debug); err != nil {
+			return &server.ProfilezStatus{Error: err.Error()}
+		}
+	}
+	return &server.ProfilezStatus{Profile: b.Bytes()}
+}
