@@ -148,12 +148,13 @@ func (c *client) greet() bool {
 	s := c.server
 	set := s.settings.Load()
 	refused := s.admit(c)
-	if c.web && !c.upgrade(set) {
-		c.writeLoop()
-		return false
-	}
 	if refused == "" {
 		refused = c.openPassage()
+	}
+	if c.web && !c.upgrade(set) {
+		c.dropPassage()
+		c.writeLoop()
+		return false
 	}
 	info := c.firstInfo(set)
 	c.established.Store(!set.authOf(c).Required())

@@ -68,11 +68,11 @@ func (o *Options) settle() error {
 		return fmt.Errorf("lame duck grace period (%v) should be strictly lower than lame duck duration (%v)",
 			s.LameDuckGracePeriod, s.LameDuckDuration)
 	}
-	if err := checkWebsocket(s, o.Upstream != nil); err != nil {
+	if err := checkWebsocket(s); err != nil {
 		return err
 	}
 	err := o.settleAuth()
-	if o.webAuth = o.Auth; err == nil && o.Upstream == nil {
+	if err == nil {
 		o.webAuth, err = newWebsocketAuth(s, o.Auth)
 	}
 	return err

@@ -3,7 +3,6 @@ package gateway
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/noetl/ehdb-gateway/gateway/wire"
@@ -31,9 +30,8 @@ type outbound struct {
 	max     int64    // bound of pending
 	sending bool     // the writer, or who has claimed it, sends what is not in chain any more
 
-	torn    bool        // what is queued ends within a frame from upstream
-	later   string      // lines that wait for the end of that frame
-	waiting atomic.Bool // there are such lines
+	torn  bool   // what is queued ends within a frame from upstream
+	later string // lines that wait for the end of that frame
 
 	reason CloseReason // why the connection ends; empty while it lives
 	stall  chan struct{}
@@ -90,7 +88,6 @@ func (o *outbound) append(p string) {
 func (o *outbound) line(p string) {
 	if o.torn {
 		o.later += p
-		o.waiting.Store(true)
 		return
 	}
 	o.append(p)
@@ -102,7 +99,6 @@ func (o *outbound) mend(between bool) {
 	if between && o.later != "" {
 		o.append(o.later)
 		o.later = ""
-		o.waiting.Store(false)
 	}
 }
 

@@ -59,10 +59,6 @@ func (c *client) backward(p *passage) {
 		case wire.OpNone, wire.OpPub, wire.OpHPub, wire.OpSub, wire.OpUnsub, wire.OpPing, wire.OpConnect, wire.OpOK:
 		}
 		run = extend(run, f.Raw)
-		if c.out.waiting.Load() && p.down.Between() {
-			c.pass(run, true)
-			run = nil
-		}
 	}
 	c.out.mu.Lock()
 	c.outMsgs += msgs

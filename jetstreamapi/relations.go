@@ -169,7 +169,7 @@ func (a *account) joinLinks() {
 	for _, e := range a.sortedStreams("") {
 		e.copies.mu.Lock()
 		for _, l := range e.copies.links {
-			if err := l.Join(); err != nil {
+			if err := l.Join(a.svc.stopping); err != nil {
 				e.logger().Error("a source's position cannot be read", slog.Any("error", err))
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -13,8 +12,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nkeys"
 )
 
 // Options configure an Upstream.
@@ -31,9 +28,7 @@ type Options struct {
 	HandshakeFirst bool
 	// ProxyProtocol tells the servers the clients' addresses, for those with proxy_protocol.
 	ProxyProtocol bool
-	// ProxyKey proves to servers that name its public key in proxies {} that clients come by this gateway; nil: none.
-	ProxyKey nkeys.KeyPair
-	Events   Events
+	Events        Events
 }
 
 // Events are called when something happens, if they are not nil. They must not block.
@@ -123,18 +118,6 @@ func (u *Upstream) Passed(rtt time.Duration) {
 	if f := u.o.Events.RoundTrip; f != nil {
 		f(rtt)
 	}
-}
-
-// Sign implements gateway.Upstream.
-func (u *Upstream) Sign(nonce string) string {
-	if u.o.ProxyKey == nil || nonce == "" {
-		return ""
-	}
-	sig, err := u.o.ProxyKey.Sign([]byte(nonce))
-	if err != nil { // the server will say that the client does not come by a proxy
-		return ""
-	}
-	return base64.RawURLEncoding.EncodeToString(sig)
 }
 
 // Open connects to one of the servers for a client whose connection is from and to these addresses. It goes through the

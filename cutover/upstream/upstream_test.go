@@ -10,7 +10,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -20,7 +19,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nkeys"
 	"go.uber.org/goleak"
 
 	"github.com/noetl/ehdb-gateway/gateway/wire"
@@ -172,36 +170,6 @@ func TestProxyProtocol(t *testing.T) {
 	u, err := New(Options{URLs: urls(t, ns.ClientURL()), ProxyProtocol: true})
 	check(t, err)
 	check(t, u.Check(t.Context())) // for nobody in particular
-}
-
-// A server that wants to be sure that its clients come by the gateway is told so.
-func TestTrustedProxy(t *testing.T) {
-	key, err := nkeys.CreateServer()
-	check(t, err)
-	pub, err := key.PublicKey()
-	check(t, err)
-	ns := startNATS(t, func(o *server.Options) {
-		o.Proxies = &server.ProxiesConfig{Trusted: []*server.ProxyConfig{{Key: pub}}}
-	})
-	u, err := New(Options{URLs: urls(t, ns.ClientURL()), ProxyKey: key})
-	check(t, err)
-	conn, doc, err := u.Open(t.Context(), nil, nil)
-	check(t, err)
-	defer conn.Close()
-	var info wire.Info
-	check(t, json.Unmarshal(doc, &info))
-	_, err = fmt.Fprintf(conn, "CONNECT {\"verbose\":true,\"proxy_sig\":%q}\r\nPING\r\n", u.Sign(info.Nonce))
-	check(t, err)
-	check(t, conn.SetDeadline(time.Now().Add(5*time.Second)))
-	line, err := bufio.NewReader(conn).ReadString('\n')
-	if err != nil || line != "+OK\r\n" {
-		t.Fatalf("%q, %v", line, err)
-	}
-	z, err := ns.Connz(nil)
-	check(t, err)
-	if len(z.Conns) != 1 || z.Conns[0].Proxy == nil || z.Conns[0].Proxy.Key != pub {
-		t.Errorf("connz: %+v", z.Conns[0])
-	}
 }
 
 // What is not a NATS server is called so.

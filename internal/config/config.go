@@ -106,7 +106,7 @@ func (c *Config) readOwnBlocks(file *parsedFile, f *flags, lookupEnv func(string
 		return err
 	}
 	if c.Bus.Mode == ModeNATS {
-		return c.passOn()
+		c.passOn()
 	}
 	return nil
 }

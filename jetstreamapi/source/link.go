@@ -197,7 +197,7 @@ func (l *Link) open(ctx context.Context) (o *opened, err error) {
 	if l.isRemote() {
 		o, err = l.openAway(ctx)
 	} else {
-		o, err = l.openLocal()
+		o, err = l.openLocal(ctx)
 	}
 	if err != nil {
 		return nil, err

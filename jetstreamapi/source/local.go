@@ -28,13 +28,13 @@ type local struct {
 }
 
 // openLocal opens a stream of the same account.
-func (l *Link) openLocal() (*opened, error) {
+func (l *Link) openLocal(ctx context.Context) (*opened, error) {
 	origin := l.o.Find(l.o.Source.Name)
 	if origin == nil {
 		return nil, server.NewJSStreamNotFoundError()
 	}
 	identity := stream.Identity(origin.Created())
-	first, err := l.startIn(origin, identity)
+	first, err := l.startIn(ctx, origin, identity)
 	if err != nil {
 		return nil, err
 	}
@@ -46,12 +46,12 @@ func (l *Link) openLocal() (*opened, error) {
 
 // Join makes a link that does not run yet known to a local origin that deletes messages which nobody needs any more, so
 // that it keeps them for the link.
-func (l *Link) Join() error {
+func (l *Link) Join(ctx context.Context) error {
 	origin := l.o.Find(l.o.Source.Name)
 	if l.o.Source.External != nil || origin == nil || origin.Config().Retention == server.LimitsPolicy {
 		return nil
 	}
-	first, err := l.startIn(origin, stream.Identity(origin.Created()))
+	first, err := l.startIn(ctx, origin, stream.Identity(origin.Created()))
 	if err == nil {
 		l.keeper.join(origin, first)
 	}
@@ -59,9 +59,9 @@ func (l *Link) Join() error {
 }
 
 // startIn returns the first sequence to read.
-func (l *Link) startIn(origin *stream.Stream, identity string) (first uint64, err error) {
+func (l *Link) startIn(ctx context.Context, origin *stream.Stream, identity string) (first uint64, err error) {
 	log := origin.Log()
-	w, err := l.whereabouts(identity)
+	w, err := l.whereabouts(ctx, identity)
 	if err != nil {
 		return 0, err
 	}
@@ -82,7 +82,7 @@ type whereabouts struct {
 }
 
 // whereabouts returns where to go on in an origin of this identity.
-func (l *Link) whereabouts(identity string) (w whereabouts, err error) {
+func (l *Link) whereabouts(ctx context.Context, identity string) (w whereabouts, err error) {
 	src := l.o.Source
 	st := l.o.Target.Log().State()
 	if l.o.Mirror {
@@ -96,7 +96,7 @@ func (l *Link) whereabouts(identity string) (w whereabouts, err error) {
 		}
 		return w, nil
 	}
-	at, known, err := l.o.Target.Position(src)
+	at, known, err := l.o.Target.Position(ctx, src)
 	if err != nil {
 		return w, err
 	}

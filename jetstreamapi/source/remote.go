@@ -221,7 +221,7 @@ func (l *Link) consume(ctx context.Context, r *remote, prefix string) (*opened, 
 	identity := at.Identity
 	level := levelIdentity
 	for {
-		q, err := l.consumerRequest(r, prefix, level, identity)
+		q, err := l.consumerRequest(ctx, r, prefix, level, identity)
 		if err != nil {
 			return nil, err
 		}

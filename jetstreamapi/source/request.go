@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -23,7 +24,9 @@ const (
 )
 
 // consumerRequest is the request for the consumer to read from.
-func (l *Link) consumerRequest(r *remote, prefix string, level int, identity string) (*question, error) {
+func (l *Link) consumerRequest(
+	ctx context.Context, r *remote, prefix string, level int, identity string,
+) (*question, error) {
 	q := &question{}
 	if level > levelNone {
 		q.header = jsapi.AddHeader(nil, server.JSRequiredApiLevel, fmt.Sprint(level))
@@ -39,7 +42,7 @@ func (l *Link) consumerRequest(r *remote, prefix string, level int, identity str
 		q.subject = api("CONSUMER.RESET.%s.%s", src.Name, src.Consumer.Name)
 		return q, nil
 	}
-	w, err := l.whereabouts(identity)
+	w, err := l.whereabouts(ctx, identity)
 	if err != nil {
 		return nil, err
 	}

@@ -31,17 +31,21 @@ type Upstream struct {
 
 // Upstreams are the connections to other servers. One is made when a stream first needs it, and stays.
 type Upstreams struct {
-	log *slog.Logger
+	log  *slog.Logger
+	list []*upstream
 
-	mu     sync.Mutex
-	list   []*upstream
-	closed bool
+	mu      sync.Mutex
+	closed  bool
+	dialing sync.WaitGroup
 }
 
+// upstream is one of them. Upstreams.mu guards it.
 type upstream struct {
 	Upstream
-	conn   *nats.Conn
-	breaks atomic.Uint64
+	breaks  atomic.Uint64
+	conn    *nats.Conn
+	dialing bool
+	err     error // of the last attempt to make conn
 }
 
 // NewUpstreams makes the set; nothing is connected yet.
@@ -53,8 +57,10 @@ func NewUpstreams(list []Upstream, log *slog.Logger) *Upstreams {
 	return u
 }
 
+var errConnecting = errors.New("the connection is being made")
+
 // wire returns the wire to the upstream that an account's streams know by an API prefix, and the prefix to use on it.
-// None: nil.
+// None: nil. It does not wait for the connection: until that is made, it is an error.
 func (u *Upstreams) wire(account, api string) (Wire, string, error) {
 	if u == nil {
 		return nil, "", nil
@@ -65,19 +71,27 @@ func (u *Upstreams) wire(account, api string) (Wire, string, error) {
 		if up.API != strings.TrimSuffix(api, ".") || !slices.Contains(up.Accounts, account) {
 			continue
 		}
-		if u.closed {
-			return nil, "", errors.New("the server is shutting down")
-		}
 		if up.conn == nil {
-			conn, err := nats.Connect(up.URL, u.options(up)...)
-			if err != nil {
-				return nil, "", fmt.Errorf("upstream %s: %w", up.Name, err)
-			}
-			up.conn = conn
+			u.dial(up)
+			return nil, "", fmt.Errorf("upstream %s: %w", up.Name, cmp.Or(up.err, errConnecting))
 		}
 		return &connWire{up: up, conn: up.conn}, up.RemoteAPI, nil
 	}
 	return nil, "", nil
+}
+
+// dial makes the connection, which then looks after itself. mu is held.
+func (u *Upstreams) dial(up *upstream) {
+	if up.dialing || u.closed {
+		return
+	}
+	up.dialing = true
+	u.dialing.Go(func() {
+		conn, err := nats.Connect(up.URL, u.options(up)...)
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		up.dialing, up.conn, up.err = false, conn, err
+	})
 }
 
 // reconnectWait is the pause between two attempts to reach an upstream.
@@ -110,8 +124,9 @@ func (u *Upstreams) options(up *upstream) []nats.Option {
 // Close ends all connections.
 func (u *Upstreams) Close() {
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	u.closed = true
+	u.mu.Unlock()
+	u.dialing.Wait()
 	for _, up := range u.list {
 		if up.conn != nil {
 			up.conn.Close()
@@ -128,7 +143,7 @@ type connWire struct {
 func (w *connWire) Send(subject, reply string, header, data []byte) error {
 	if !w.conn.IsConnected() {
 		return fmt.Errorf("upstream %s is not connected: %w",
-			w.up.Name, cmp.Or(w.conn.LastError(), errors.New("the connection is being made")))
+			w.up.Name, cmp.Or(w.conn.LastError(), errConnecting))
 	}
 	m := &nats.Msg{Subject: subject, Reply: reply, Data: data}
 	if len(header) > 0 {

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -138,7 +139,7 @@ func copiedBy(sources []*server.StreamSource, r *storage.Record) (*server.Stream
 
 // Position returns how far a source was copied. Where that is not remembered, because the source is new or the stream
 // came out of a backup, it looks for the newest message that came by it: that may take long. False: there is none.
-func (s *Stream) Position(src *server.StreamSource) (Position, bool, error) {
+func (s *Stream) Position(ctx context.Context, src *server.StreamSource) (Position, bool, error) {
 	s.mu.Lock()
 	at, ok := s.positions.of[IndexName(src)]
 	s.mu.Unlock()
@@ -147,6 +148,9 @@ func (s *Stream) Position(src *server.StreamSource) (Position, bool, error) {
 	}
 	filter, upTo := destinationOf(src), uint64(0)
 	for {
+		if err := ctx.Err(); err != nil {
+			return Position{}, false, err
+		}
 		r, err := s.log.Last(filter, upTo)
 		if errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrEOF) {
 			return Position{}, false, nil

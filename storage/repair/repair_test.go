@@ -311,7 +311,6 @@ func TestRepairsHoles(t *testing.T) {
 	}
 }
 
-//nolint:revive // sealed is one of the forms
 func repairsHoles(t *testing.T, sealed bool) {
 	t.Helper()
 	all, h := build(t, 450, sealed)
