@@ -3,6 +3,7 @@ package consumer
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,8 +53,9 @@ const (
 
 // graves is what the machine knows of letters that could not be stored yet.
 type graves struct {
-	due  int64           // when to try again; 0: nothing waits
-	told map[uint64]dead // what is known of them besides the ledger, by stream sequence
+	due   int64           // when to try again; 0: nothing waits
+	queue []uint64        // stream sequences of exhausted messages that were not tried yet this time
+	told  map[uint64]dead // what is known of them besides the ledger, by stream sequence
 }
 
 // look sees to it that what is exhausted already gets buried, where the configuration asks for that.
@@ -63,18 +65,25 @@ func (g *graves) look(m *machine, now int64) {
 	}
 }
 
-// buryAgain asks once more for what could not be buried before.
+// buryAgain asks once more for what could not be buried before, the oldest first.
 func (m *machine) buryAgain() {
-	m.graves.due = 0
+	g := &m.graves
+	g.due = 0
 	if !m.set.buries {
-		m.graves.told = nil
+		*g = graves{}
 		return
 	}
-	for seq, count := range m.led.exhausted {
-		if len(m.out.dead) >= buryMost {
-			break
+	if len(g.queue) == 0 {
+		g.queue = slices.Sorted(maps.Keys(m.led.exhausted))
+	}
+	for len(g.queue) > 0 && len(m.out.dead) < buryMost {
+		seq := g.queue[0]
+		g.queue = g.queue[1:]
+		count, waits := m.led.exhausted[seq]
+		if !waits {
+			continue
 		}
-		d, ok := m.graves.told[seq]
+		d, ok := g.told[seq]
 		if !ok { // from before a restart: whether it was terminated shows only in the count
 			d = dead{seq: seq, count: count, why: reasonTerminated}
 			if m.set.maxDeliver > 0 && count >= m.set.maxDeliver {
@@ -87,8 +96,14 @@ func (m *machine) buryAgain() {
 
 // terminate ends a message's deliveries by request of a client; false if it was never delivered.
 func (m *machine) terminate(now int64, a *AckID, text []byte) bool {
+	if !m.set.buries {
+		return m.acknowledge(now, a)
+	}
 	e := m.led.bySeq[a.StreamSeq]
-	if !m.set.buries || e == nil {
+	if e == nil {
+		if _, waits := m.led.exhausted[a.StreamSeq]; waits {
+			return true // it is on its way already
+		}
 		return m.acknowledge(now, a)
 	}
 	m.life.acked = now

@@ -261,6 +261,9 @@ func (o *outbox) print() string {
 	for _, r := range o.confirms {
 		fmt.Fprintf(&b, "confirm %s\n", r)
 	}
+	for _, d := range o.dead {
+		fmt.Fprintf(&b, "dead %d x%d %s %q\n", d.seq, d.count, d.why, d.text)
+	}
 	if len(o.acked) > 0 {
 		fmt.Fprintf(&b, "acked %v\n", o.acked)
 	}

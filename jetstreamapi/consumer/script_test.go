@@ -147,6 +147,16 @@ func (h *harness) runEvent(command, arg string) (event func(m *machine), note st
 	case "lost":
 		seq, inbox, _ := strings.Cut(arg, " ")
 		return func(m *machine) { m.undelivered(h.now, number(h.t, seq), []byte(inbox)) }, ""
+	case "buried", "not-buried": // what the shell says of the letters with these sequences
+		var list []dead
+		for _, f := range strings.Fields(arg) {
+			list = append(list, dead{seq: number(h.t, f), count: 9, why: reasonTerminated, text: "as told"})
+		}
+		if command == "not-buried" {
+			return func(m *machine) { m.notBuried(h.now, list) }, ""
+		}
+		h.changes = append(h.changes, forgetAll(list, h.m.led.last.stream))
+		return func(m *machine) { m.buried(h.now, list) }, ""
 	case "trimmed":
 		return func(m *machine) { m.prune(h.now) }, ""
 	case "unpin":

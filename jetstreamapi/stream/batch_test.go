@@ -117,6 +117,9 @@ func checkCrash(t *testing.T, i int, disk *vfs.Mem, acked int) int {
 func TestStagedBytes(t *testing.T) {
 	router := bus.NewRouter()
 	w := &ours{store: memoryStore(t), router: router, client: newClient(t, router)}
+	w.tweak = func(o *stream.Options) {
+		o.Batches = &stream.Batches{Limits: server.JSLimitOpts{MaxBatchTimeout: time.Hour}}
+	}
 	if err := w.create(t, server.StreamConfig{
 		Name: "S", Subjects: []string{"s.>"}, Storage: server.MemoryStorage, AllowAtomicPublish: true,
 	}); err != nil {
