@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -97,9 +99,9 @@ func TestDamageAndRepair(t *testing.T) {
 		}
 	}
 
-	damageMiddle(t, filepath.Join(dir, "wal", "00000000000000000001.seg"), "message 100 of A")
+	damaged := damageText(t, dir, "message 100 of A")
 	out, code := ctl(t, bin, "storage", "verify", dir)
-	if code != 1 || !strings.Contains(out, "damage: wal/00000000000000000001.seg, offset ") || !strings.Contains(out, "$G/A") {
+	if code != 1 || !strings.Contains(out, "damage: "+damaged+", offset ") || !strings.Contains(out, "$G/A") {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
 	if q, err := launch(store); err == nil {
@@ -113,17 +115,44 @@ func TestDamageAndRepair(t *testing.T) {
 	served(t, q, want, out)
 }
 
-// damageMiddle changes one byte of a text in a file.
-func damageMiddle(t *testing.T, file, text string) {
+// damageText changes one byte of a text in the file that has it, whose name below dir it returns: in the write-ahead
+// log, or where that was sealed to.
+func damageText(t *testing.T, dir, text string) (file string) {
 	t.Helper()
-	b, err := os.ReadFile(file)
-	noErr(t, err)
-	at := bytes.Index(b, []byte(text))
-	if at < 0 {
-		t.Fatalf("%s does not hold %q", file, text)
+	for _, pattern := range []string{"wal/*.seg", "manifest/*", "parts/*.part"} {
+		names, err := filepath.Glob(filepath.Join(dir, pattern))
+		noErr(t, err)
+		for _, name := range names {
+			b, err := os.ReadFile(name)
+			noErr(t, err)
+			if at := bytes.Index(b, []byte(text)); at >= 0 {
+				b[at] ^= 1
+				noErr(t, os.WriteFile(name, b, 0o600))
+				rel, err := filepath.Rel(dir, name)
+				noErr(t, err)
+				return filepath.ToSlash(rel)
+			}
+		}
 	}
-	b[at] ^= 1
-	noErr(t, os.WriteFile(file, b, 0o600))
+	t.Fatalf("no file in %s has %q", dir, text)
+	return ""
+}
+
+var lostLine = regexp.MustCompile(`\$G/(\w+), sequences (\d+) to (\d+)`)
+
+// reportedLost tells whether a report of ehdbctl says that a message is lost.
+func reportedLost(t *testing.T, report, stream string, seq uint64) bool {
+	t.Helper()
+	for _, m := range lostLine.FindAllStringSubmatch(report, -1) {
+		first, err := strconv.ParseUint(m[2], 10, 64)
+		noErr(t, err)
+		last, err := strconv.ParseUint(m[3], 10, 64)
+		noErr(t, err)
+		if m[1] == stream && first <= seq && seq <= last {
+			return true
+		}
+	}
+	return false
 }
 
 // served holds what a repaired gateway serves against what was acknowledged: only what the report names may be missing.
@@ -137,7 +166,7 @@ func served(t *testing.T, p *process, want map[string]map[uint64]string, report 
 		for seq, data := range msgs {
 			m, err := s.GetMsg(ctx, seq)
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
-				if lost++; !strings.Contains(report, fmt.Sprintf("$G/%s, sequences %d to %d", name, seq, seq)) {
+				if lost++; !reportedLost(t, report, name, seq) {
 					t.Errorf("message %d of %s is lost, and that is not reported: %s", seq, name, report)
 				}
 				continue
@@ -153,8 +182,8 @@ func served(t *testing.T, p *process, want map[string]map[uint64]string, report 
 			t.Errorf("the next message of %s has sequence %d", name, ack.Sequence)
 		}
 	}
-	if lost != 1 {
-		t.Errorf("%d messages are lost, want the one that was damaged", lost)
+	if lost == 0 || lost > 200 {
+		t.Errorf("%d messages are lost, want those that share a block with the damaged one", lost)
 	}
 }
 
@@ -175,19 +204,21 @@ func TestRepairKeepsAStreamWithoutConfiguration(t *testing.T) {
 		noErr(t, err)
 	}
 	p.Kill()
-	damageMiddle(t, filepath.Join(dir, "wal", "00000000000000000001.seg"), `"stream":"LOST"`)
-	if out, code := ctl(t, bin, "storage", "repair", dir); code != 0 || !strings.Contains(out, "configuration of stream LOST") {
+	damageText(t, dir, `"stream":"LOST"`)
+	out, code := ctl(t, bin, "storage", "repair", dir)
+	name := regexp.MustCompile(`configuration of stream (\S+) of`).FindStringSubmatch(out) // its own may be lost, too
+	if code != 0 || len(name) == 0 {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
 	for range 2 { // the gateway removes what its catalog does not know, at each start
 		q := startGateway(t, store)
 		js, ctx := jetStream(t, connect(t, q.URL))
-		s, err := js.Stream(ctx, "LOST")
+		s, err := js.Stream(ctx, name[1])
 		noErr(t, err)
 		if n := s.CachedInfo().State.Msgs; n < 20 {
 			t.Fatalf("%d messages", n)
 		}
-		_, err = js.UpdateStream(ctx, jetstream.StreamConfig{Name: "LOST", Subjects: []string{"lost.>"}})
+		_, err = js.UpdateStream(ctx, jetstream.StreamConfig{Name: name[1], Subjects: []string{"lost.>"}})
 		noErr(t, err)
 		_, err = js.Publish(ctx, "lost.x", []byte("more"))
 		noErr(t, err)
