@@ -21,6 +21,24 @@ func (d *Directory) Body(i int) ([]byte, error) { return d.readBlock(i) }
 // Heads returns the positions of the shards at the end of the write-ahead log.
 func (d *Directory) Heads() []uint64 { return d.heads }
 
+// KnownHeads returns positions that the shards have reached by the manifest, also if the write-ahead log ends before.
+// What a state log's checkpoint covers lies below them.
+func (d *Directory) KnownHeads() []uint64 {
+	store, _ := d.storeRecord()
+	heads := slices.Clone(store.Heads)
+	for _, l := range d.logs {
+		for _, s := range l.Shards[:min(1, len(l.Shards))] {
+			for uint64(len(heads)) <= s && s < maxShards {
+				heads = append(heads, 0)
+			}
+			if s < maxShards {
+				heads[s] = max(heads[s], l.skip)
+			}
+		}
+	}
+	return heads
+}
+
 // Secrets returns those that were given.
 func (d *Directory) Secrets() [][]byte { return d.secrets }
 

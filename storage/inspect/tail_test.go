@@ -25,6 +25,7 @@ func TestReadsWhatTheStoreReads(t *testing.T) {
 	}
 }
 
+//nolint:revive // sealed is one of the forms
 func readsTheSame(t *testing.T, seed uint64, sealed bool) {
 	t.Helper()
 	fsys := vfs.NewMem()

@@ -3,7 +3,6 @@ package repair
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"path"
 	"slices"
 
@@ -65,7 +64,7 @@ func (r *repairer) rebuild(ctx context.Context, m *inspect.Manifest) error {
 		m.Floor = max(m.Floor, segs[0].Base)
 	}
 	if len(m.Store) == 0 {
-		m.Store = r.storeRecord(m)
+		m.Store = r.store(m)
 	}
 	return nil
 }
@@ -150,17 +149,16 @@ func (r *repairer) spec(id, shard uint64) []byte {
 	return logRecord(l, nameOf(l), []uint64{shard})
 }
 
-// storeRecord says, from its kind on, which log ids are free and where the shards are.
-func (r *repairer) storeRecord(m *inspect.Manifest) []byte {
+// store is what a manifest says of the directory as a whole: which log ids are free and where the shards are.
+func (r *repairer) store(m *inspect.Manifest) []byte {
 	next := r.d.FreeID()
 	for id := range m.Logs {
 		next = max(next, id+1)
 	}
 	n, _ := r.d.ShardsSeen()
-	b := binary.AppendUvarint([]byte{byte(inspect.KindStore)}, next)
-	b = binary.AppendUvarint(b, uint64(n))
-	for s := range n {
-		b = binary.AppendUvarint(b, at(r.d.Heads(), s))
+	heads := make([]uint64, n)
+	for s := range heads {
+		heads[s] = at(r.d.Heads(), s)
 	}
-	return b
+	return storeRecord(next, heads)[1:]
 }

@@ -311,6 +311,7 @@ func TestRepairsHoles(t *testing.T) {
 	}
 }
 
+//nolint:revive // sealed is one of the forms
 func repairsHoles(t *testing.T, sealed bool) {
 	t.Helper()
 	all, h := build(t, 450, sealed)

@@ -27,8 +27,8 @@ func (r *repairer) wal(ctx context.Context) error {
 	if err := p.run(ctx); err != nil || recovered == nil {
 		return err
 	}
-	return p.write(p.last+1, p.next, bodies(recovered),
-		"made: it says that the logs are there whose first record is lost")
+	return p.write(p.last+1, p.next, bodies(recovered...),
+		"made: it says what is lost and must not be: which logs there are")
 }
 
 // bodies gives the bodies in list.
@@ -312,12 +312,11 @@ func filler(h *inspect.Hole, d *inspect.Directory) []byte {
 
 func bridge(h *inspect.Hole, d *inspect.Directory, shard uint64) []byte {
 	n, _ := d.ShardsSeen()
-	rec := binary.AppendUvarint([]byte{0, byte(inspect.KindStore)}, d.FreeID()) // the place, the kind
-	rec = binary.AppendUvarint(rec, uint64(n))
-	for s := range n {
-		rec = binary.AppendUvarint(rec, at(h.Heads, s)+at(h.Lost, s))
+	heads := make([]uint64, n)
+	for s := range heads {
+		heads[s] = at(h.Heads, s) + at(h.Lost, s)
 	}
-	return oneSection(shard, 1, at(h.Heads, int(shard)), rec)
+	return oneSection(shard, 1, at(h.Heads, int(shard)), storeRecord(d.FreeID(), heads))
 }
 
 func at(v []uint64, i int) uint64 {
@@ -336,10 +335,10 @@ func oneSection(shard, count, first uint64, records []byte) []byte {
 	return append(b, records...)
 }
 
-// recovery returns a block that makes those logs known of which the record that says they exist is lost, and adds to
+// recovery returns blocks that make those logs known of which the record that says they exist is lost, and adds to
 // the catalog what it lacks; nil if there is nothing to say. A state log begins anew with the record that makes it
 // known, so what is left of it follows.
-func (p *walPlan) recovery(ctx context.Context) ([]byte, error) {
+func (p *walPlan) recovery(ctx context.Context) ([][]byte, error) {
 	var s recordList
 	for _, l := range p.d.Logs {
 		if l.Known() {
@@ -365,7 +364,32 @@ func (p *walPlan) recovery(ctx context.Context) ([]byte, error) {
 	if err := p.catalog(ctx, &s); err != nil || s.count == 0 {
 		return nil, err
 	}
-	return oneSection(0, s.count, at(p.d.Heads(), 0), s.b), nil
+	n, _ := p.d.ShardsSeen()
+	heads := make([]uint64, n)
+	late := false
+	for i := range heads {
+		heads[i] = max(at(p.d.Heads(), i), at(p.d.KnownHeads(), i))
+		late = late || heads[i] > at(p.d.Heads(), i)
+	}
+	if !late {
+		return [][]byte{oneSection(0, s.count, heads[0], s.b)}, nil
+	}
+	// the log ends before what the manifest knows of: records below that would be passed over
+	first := at(p.d.Heads(), 0)
+	heads[0] = max(heads[0], first+1)
+	return [][]byte{
+		oneSection(0, 1, first, storeRecord(p.d.FreeID(), heads)), oneSection(0, s.count, heads[0], s.b),
+	}, nil
+}
+
+// storeRecord is a store record in the first place of its block.
+func storeRecord(next uint64, heads []uint64) []byte {
+	b := binary.AppendUvarint([]byte{0, byte(inspect.KindStore)}, next) // the place, the kind
+	b = binary.AppendUvarint(b, uint64(len(heads)))
+	for _, h := range heads {
+		b = binary.AppendUvarint(b, h)
+	}
+	return b
 }
 
 // nameOf is the name of a log, or one for a log of which it is lost.
