@@ -2,9 +2,12 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -363,5 +366,122 @@ func TestPeek(t *testing.T) {
 	noErr(t, js.DeleteConsumer(ctx, "W", "P"))
 	if n := streamMsgs(t, js, "W"); n != 3 {
 		t.Fatalf("%d messages are left after the peeking consumer was deleted", n)
+	}
+}
+
+// TestKillDeadLetters kills the gateway with SIGKILL while messages of a work queue are terminated: afterwards each that
+// was acknowledged to its publisher is in the queue or among the dead letters, and never in both or twice.
+func TestKillDeadLetters(t *testing.T) {
+	dir := t.TempDir()
+	p := startGateway(t, dir)
+	js, ctx := jetStream(t, connect(t, p.URL))
+	_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "W", Subjects: []string{"w.>"}, Retention: jetstream.WorkQueuePolicy})
+	noErr(t, err)
+	_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: "D", Subjects: []string{"d"}})
+	noErr(t, err)
+	_, err = js.CreateConsumer(ctx, "W", jetstream.ConsumerConfig{
+		Durable: "C", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 300 * time.Millisecond, MaxDeliver: 3,
+		Metadata: map[string]string{"ehdb.dead_letter": "D"},
+	})
+	noErr(t, err)
+	published := map[uint64]bool{}
+	for round := range rounds() {
+		var wg sync.WaitGroup
+		wg.Go(func() { terminateAll(p.URL) })
+		var seqs []uint64
+		wg.Go(func() { seqs = publishAll(p.URL) })
+		time.Sleep(time.Duration(100+rand.IntN(400)) * time.Millisecond)
+		p.Kill()
+		wg.Wait()
+		for _, seq := range seqs {
+			published[seq] = true
+		}
+		p = startGateway(t, dir)
+		checkPlaces(t, p.URL, published, round)
+	}
+	if len(published) < 50 {
+		t.Fatalf("only %d messages were published", len(published))
+	}
+}
+
+// checkPlaces demands that each message is in one place.
+func checkPlaces(t *testing.T, url string, published map[uint64]bool, round int) {
+	t.Helper()
+	js, ctx := jetStream(t, connect(t, url))
+	places := map[uint64]int{}
+	for _, name := range []string{"W", "D"} {
+		s, err := js.Stream(ctx, name)
+		noErr(t, err)
+		state := s.CachedInfo().State
+		for seq := state.FirstSeq; seq <= state.LastSeq; seq++ {
+			m, err := s.GetMsg(ctx, seq)
+			switch {
+			case errors.Is(err, jetstream.ErrMsgNotFound):
+			case err != nil:
+				t.Fatal(err)
+			case name == "W":
+				places[seq]++
+			default:
+				places[uint64(must(t, m.Header.Get("Ehdb-Dead-Letter-Sequence")))]++
+			}
+		}
+	}
+	for seq := range published {
+		if places[seq] != 1 {
+			t.Errorf("round %d: message %d is in %d places", round, seq, places[seq])
+		}
+	}
+	t.Logf("round %d: %d messages, %d dead letters", round, len(places), streamMsgs(t, js, "D"))
+}
+
+// publishAll publishes until the connection breaks and returns what was acknowledged.
+func publishAll(url string) (seqs []uint64) {
+	nc, err := nats.Connect(url, nats.MaxReconnects(0))
+	if err != nil {
+		return nil
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil
+	}
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ack, err := js.Publish(ctx, "w.x", []byte("x"))
+		cancel()
+		if err != nil {
+			return seqs
+		}
+		seqs = append(seqs, ack.Sequence)
+	}
+}
+
+// terminateAll terminates what it gets, but for some, which run into max_deliver, until the connection breaks.
+func terminateAll(url string) {
+	nc, err := nats.Connect(url, nats.MaxReconnects(0))
+	if err != nil {
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	c, err := js.Consumer(ctx, "W", "C")
+	if err != nil {
+		return
+	}
+	for nc.IsConnected() {
+		got, err := c.Fetch(100, jetstream.FetchMaxWait(50*time.Millisecond))
+		if err != nil {
+			return
+		}
+		for m := range got.Messages() {
+			if rand.IntN(5) > 0 {
+				_ = m.TermWithReason("no good")
+			}
+		}
 	}
 }
