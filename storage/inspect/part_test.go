@@ -235,7 +235,7 @@ func TestPartFlips(t *testing.T) {
 			all := files(t, x.fsys)
 			step := 101
 			if slow() {
-				step = 1
+				step = 3
 			}
 			for file, b := range all {
 				if !strings.HasSuffix(file, ".part") && !strings.Contains(file, "manifest-") {
