@@ -70,12 +70,13 @@ type Counters struct {
 	Reopens                uint64 // times the data directory was opened again after a failure
 	Dropped                uint64 // advisories and refusals that found their queue full
 	QueuedRequests         int
+	Stalled                int             // consumers that have messages and somebody who waits, and deliver nothing
 	Published              stream.Counters // of all streams, also those that are gone
 }
 
 // Counters returns the counters.
 func (s *Service) Counters() Counters {
-	c := Counters{APIRequests: s.apiTotal.Load(), APIErrors: s.apiErrors.Load()}
+	c := Counters{APIRequests: s.apiTotal.Load(), APIErrors: s.apiErrors.Load(), Stalled: int(s.stalled.Load())}
 	s.files.mu.RLock()
 	c.Reopens = s.files.reopens
 	s.files.mu.RUnlock()

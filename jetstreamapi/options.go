@@ -46,6 +46,7 @@ type Options struct {
 	MaxPayload   int64         // bytes of a message, header included, that a restore accepts; default 1 MiB
 	Logger       *slog.Logger  // default: none
 	SyncInterval time.Duration // shown in jsz
+	StallAfter   time.Duration // a consumer that owes deliveries this long counts as stalled; default 10 s
 
 	patience patience // with clients of snapshots and restores
 }
@@ -63,6 +64,7 @@ const (
 	defaultMaxConsumers = server.JSDefaultMaxConsumersPerStream
 	defaultReopenDelay  = 100 * time.Millisecond
 	maxReopenDelay      = 15 * time.Second
+	defaultStallAfter   = 10 * time.Second
 	rejectLimit         = 1_000
 	advisoryLimit       = 4_096
 )
@@ -85,6 +87,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.ReopenDelay <= 0 {
 		o.ReopenDelay = defaultReopenDelay
+	}
+	if o.StallAfter <= 0 {
+		o.StallAfter = defaultStallAfter
 	}
 	if o.MaxPending <= 0 {
 		o.MaxPending = 64 << 20

@@ -38,6 +38,7 @@ type Service struct {
 	apiTotal  atomic.Uint64
 	apiErrors atomic.Uint64
 	retired   retired
+	stalled   atomic.Int64 // consumers, see watchStalls
 
 	maxPayload atomic.Int64 // see Options
 	started    time.Time
@@ -88,6 +89,7 @@ func (s *Service) Start(ctx context.Context) error {
 		return errors.Join(err, s.Stop(ctx))
 	}
 	s.loops.Go(s.superviseFiles)
+	s.loops.Go(s.watchStalls)
 	return nil
 }
 

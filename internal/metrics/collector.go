@@ -98,6 +98,10 @@ func jetStream(ch chan<- prometheus.Metric, j *JetStream) {
 		{"ehdb_jetstream_bytes", "Bytes of messages in streams.", j.Bytes, gauge},
 		{"ehdb_jetstream_api_requests_total", "Requests to the JetStream API.", j.APIRequests, counter},
 		{"ehdb_jetstream_api_errors_total", "JetStream API requests answered with an error.", j.APIErrors, counter},
+		{
+			"ehdb_consumer_stalled",
+			"Consumers with messages and somebody who waits for them that deliver nothing. Must stay 0.", j.Stalled, gauge,
+		},
 	})
 	used := desc("ehdb_jetstream_stored_bytes", "Bytes that count against the limits of the server.", "storage")
 	ch <- prometheus.MustNewConstMetric(used, gauge, float64(j.FileBytes), "file")

@@ -27,6 +27,7 @@ type JetStream struct {
 	Messages, Bytes        uint64
 	FileBytes, MemoryBytes uint64
 	APIRequests, APIErrors uint64
+	Stalled                uint64         // consumers that owe deliveries and deliver nothing
 	Refusals               map[int]uint64 // publishes refused, by JetStream's err_code
 	Redeliveries           uint64
 	Storage                storage.Stats

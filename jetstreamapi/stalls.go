@@ -1,0 +1,82 @@
+package jetstreamapi
+
+import (
+	"log/slog"
+	"time"
+)
+
+// stallLooks is how often a consumer is looked at before it counts as stalled.
+const stallLooks = 5
+
+// stall is what is known of a consumer that owed deliveries at the last look.
+type stall struct {
+	delivered uint64    // its count of deliveries then
+	since     time.Time // it has owed, and delivered nothing, from then on
+	told      bool
+}
+
+// watchStalls looks for consumers that have a message and somebody who waits for it and deliver nothing. There must be
+// none; should there be one all the same, its stream and its name are in the log and their number is in
+// Counters.Stalled, instead of a client that waits in silence.
+func (s *Service) watchStalls() {
+	tick := time.NewTicker(s.opts.StallAfter / stallLooks)
+	defer tick.Stop()
+	var known map[*consumerEntry]stall
+	for {
+		select {
+		case <-s.stopping.Done():
+			return
+		case now := <-tick.C:
+			known = s.lookForStalls(now, known)
+		}
+	}
+}
+
+// lookForStalls looks at every consumer once. known is what the last look returned.
+func (s *Service) lookForStalls(now time.Time, known map[*consumerEntry]stall) map[*consumerEntry]stall {
+	owing, stalled := make(map[*consumerEntry]stall), int64(0)
+	for _, a := range s.sortedAccounts() {
+		for _, c := range a.servingConsumers() {
+			debt := c.consumer.Debt()
+			if !debt.Owes {
+				continue
+			}
+			st, old := known[c]
+			if !old || st.delivered != debt.Delivered {
+				owing[c] = stall{delivered: debt.Delivered, since: now}
+				continue
+			}
+			if now.Sub(st.since) >= s.opts.StallAfter {
+				stalled++
+				if !st.told {
+					c.logger().Error("a consumer has messages and somebody who waits for them, and delivers nothing",
+						slog.Duration("for", now.Sub(st.since)))
+				}
+				st.told = true
+			}
+			owing[c] = st
+		}
+	}
+	for c, st := range known {
+		if still := owing[c]; st.told && !still.told {
+			c.logger().Info("a consumer that had stalled no longer does")
+		}
+	}
+	s.stalled.Store(stalled)
+	return owing
+}
+
+// servingConsumers returns the consumers that serve, in no order.
+func (a *account) servingConsumers() []*consumerEntry {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	var out []*consumerEntry
+	for _, e := range a.streams {
+		for _, c := range e.consumers {
+			if c.offline == nil && c.consumer != nil {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
