@@ -67,6 +67,9 @@ api CONSUMER.CREATE.A.D.a.2 {"config":{"deliver_policy":"last_per_subject","dura
 pub a.2 2
 pull A D 0 {"batch":5,"no_wait":true}
 `,
+	"a first sequence of 1 that was asked for is shown": `
+api STREAM.CREATE.B {"first_seq":1,"name":"B"}
+`,
 }
 
 // TestDiffCases plays the differences of the past again.

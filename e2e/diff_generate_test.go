@@ -127,6 +127,9 @@ func (g *generator) line() string {
 	case w < 99:
 		return g.streamLine(s)
 	}
+	if g.one(3) {
+		return "restart"
+	}
 	return "check"
 }
 

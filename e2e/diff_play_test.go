@@ -77,7 +77,10 @@ func (p *diffPlayer) step(line string) *difference {
 	for _, s := range p.sides {
 		_ = s.nc.Flush() // a closed connection shows in the next line
 	}
-	if !diffReads(line) {
+	switch {
+	case line == "restart":
+		time.Sleep(10 * p.settle)
+	case !diffReads(line):
 		time.Sleep(p.settle)
 	}
 	for {

@@ -12,14 +12,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
 // diffSide is one of the two servers a script of the differential test is played on, and what its client has received.
 type diffSide struct {
-	name string
-	url  func() string // changes with a restart
+	name  string
+	url   func() string // changes with a restart
+	stop  func()        // ends the server: nats-server as it likes to, the gateway by SIGKILL
+	start func()        // starts it again with what it has on disk
 
 	nc  *nats.Conn
 	js  jetstream.JetStream
@@ -181,8 +184,27 @@ func (s *diffSide) run(line string) string {
 		return errText(err)
 	case "check":
 		return s.check()
+	case "restart":
+		return errText(s.restart())
 	}
 	return fmt.Sprintf("unknown command %q", cmd)
+}
+
+// restart ends the server and starts it again; the client's subscriptions come back.
+func (s *diffSide) restart() error {
+	subjects := slices.Sorted(maps.Keys(s.sub))
+	s.nc.Close()
+	s.stop()
+	s.start()
+	if err := s.connect(); err != nil {
+		return err
+	}
+	for _, subject := range subjects {
+		if err := s.subscribe(subject); err != nil {
+			return err
+		}
+	}
+	return s.nc.Flush()
 }
 
 func errText(err error) string {
@@ -385,11 +407,18 @@ func (s *diffSide) keyValue(op string, arg []string) string {
 // newDiffSides starts both servers.
 func newDiffSides(t *testing.T) [2]*diffSide {
 	t.Helper()
-	oracle, gw := startOracle(t, nil), startGateway(t, t.TempDir())
-	return [2]*diffSide{
-		{name: "nats-server", url: oracle.ClientURL},
-		{name: "gateway", url: func() string { return gw.URL }},
-	}
+	dir := t.TempDir()
+	start := func() *server.Server { return startOracle(t, func(o *server.Options) { o.StoreDir = dir }) }
+	oracle, gw := start(), startGateway(t, t.TempDir())
+	return [2]*diffSide{{
+		name: "nats-server",
+		url:  func() string { return oracle.ClientURL() },
+		stop: func() { oracle.Shutdown(); oracle.WaitForShutdown() }, start: func() { oracle = start() },
+	}, {
+		name: "gateway",
+		url:  func() string { return gw.URL },
+		stop: func() { gw.Kill() }, start: func() { gw = startGateway(t, gw.dir) },
+	}}
 }
 
 // sortedKeys returns the names of all boxes of both.
