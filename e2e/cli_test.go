@@ -98,6 +98,12 @@ const cliScript = `
 	server check stream --stream NONE
 	bench pub x --msgs 1000 --no-progress
 	bench service request nobody --msgs 1 --no-progress
+	bench js pub sync b --create --msgs 100 --no-progress
+	bench js pub async b --create --purge --msgs 1000 --no-progress
+	bench js pub atomic b --create --purge --msgs 1000 --batch 100 --no-progress
+	bench js pub fast b --create --purge --msgs 1000 --no-progress
+	= stream info benchstream --json
+	stream rm benchstream -f
 `
 
 // runCLI runs one command line of the CLI; arguments hold no spaces.

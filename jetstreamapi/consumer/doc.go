@@ -20,6 +20,12 @@
 //   - The stream is told that a message is done after the record was appended, and both share one write-ahead log: a
 //     crash cannot keep the one and lose the other.
 //
+// # Dead letters
+//
+// With ehdb.dead_letter (deadletter.go) a message that is exhausted or terminated is exhausted first, as any is that was
+// delivered too often. The shell then stores its copy in the other stream and forgets it, in one group commit with the
+// state changes of the step.
+//
 // # Where it answers and NATS does not
 //
 //   - An ack with a reply subject that can mean nothing (never delivered, or an ack policy without acks) gets status

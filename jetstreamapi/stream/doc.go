@@ -10,6 +10,14 @@
 //	Log.OnVisible (on the log's ack loop, once for a group commit)
 //	  -> consumers are woken, and a goroutine sends the answers that are due (flush.go)
 //
+// # Batches
+//
+// The messages of an atomic batch (batch_atomic.go) are staged in memory, within the bounds of [Batches], until one of
+// them commits it. Then all are admitted, each as if those before it were stored (batch_check.go), and appended as one
+// group of the log, which is durable and visible as a whole or not at all. The messages of a fast batch (batch_fast.go)
+// are stored as they come; its answers say how far it is durable. Another part of the server stores messages with
+// AddLetters (letters.go), in one group with a change of its own.
+//
 // # What time brings about
 //
 // A stream has one timer (upkeep.go), armed for the next thing that is due: messages that grow too old, TTLs, ids that
