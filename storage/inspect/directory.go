@@ -54,7 +54,6 @@ type Directory struct {
 	heads       []uint64 // by shard
 	maxShard    int      // shards that records speak of
 	storeShards int      // shards by the last store record
-	below       int      // blocks below the floor
 }
 
 // ErrNoDirectory is wrapped by Read's error for what is no data directory.

@@ -57,9 +57,8 @@ func (r *replayer) apply(at int, body []byte) {
 		r.problem(at, off, "block %d verifies but does not read: %v", d.blocks[at].LSN, err)
 		return
 	}
-	if d.Manifest != nil && d.blocks[at].LSN < d.floor() {
-		d.below++
-		return
+	if d.blocks[at].LSN < d.floor() {
+		return // it is in parts and checkpoints
 	}
 	for ; r.holes < len(d.Holes); r.holes++ {
 		d.Holes[r.holes].Heads = slices.Clone(r.heads)
@@ -303,6 +302,8 @@ func (d *Directory) explain(h *Hole) {
 		}
 	}
 	switch {
+	case h.To <= d.floor() && !h.Open:
+		f.Affected = []Affected{{What: "nothing is lost: all that was here is in parts"}}
 	case h.Open:
 		f.Affected = append(f.Affected, Affected{
 			What: "nothing whole follows, so it is not known which logs: any may have lost its last records, and " +

@@ -33,8 +33,6 @@ func (r *repairer) parts(ctx context.Context) error {
 		case p == nil:
 			r.did(mp.Path, "left out of the manifest: the file is missing")
 			dropPart(m, n)
-		case p.Damaged && p.Locked:
-			return fmt.Errorf("%s is damaged and encrypted: give its key, with --encryption-key-file", p.File)
 		case p.Damaged:
 			if err := r.salvage(ctx, m, p, &mp); err != nil {
 				return fmt.Errorf("%s: %w", p.File, err)
@@ -57,6 +55,16 @@ func (r *repairer) parts(ctx context.Context) error {
 		}
 	}
 	return r.read(ctx)
+}
+
+// locked says which damaged part cannot be read without a key that was not given.
+func (r *repairer) locked(context.Context) error {
+	for _, p := range r.d.Parts {
+		if p.Damaged && p.Locked {
+			return fmt.Errorf("%s is damaged and encrypted: give its key, with --encryption-key-file", p.File)
+		}
+	}
+	return nil
 }
 
 func (r *repairer) part(number uint64) *inspect.Part {

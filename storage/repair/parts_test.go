@@ -267,3 +267,31 @@ func rebuilt(t *testing.T, all map[string][]byte, h *history, what string) (lost
 	}
 	return lost
 }
+
+// TestKeyIsMissing: a damaged part that is encrypted is not touched without its key, and neither is anything else.
+func TestKeyIsMissing(t *testing.T) {
+	t.Parallel()
+	keys, err := part.NewKeys(part.AES256GCM, secret)
+	must(t, err)
+	all, _ := sealed(t, part.Options{BlockSize: 400, Keys: keys})
+	for file, b := range all {
+		if strings.HasSuffix(file, ".part") {
+			b[500] ^= 1
+		}
+		if strings.HasSuffix(file, "META") {
+			b[9] ^= 1
+		}
+	}
+	fsys := disk(t, all)
+	_, err = repair.Run(t.Context(), repair.Options{FS: fsys, Dir: dir, Secrets: [][]byte{[]byte("another")}, Shards: 2})
+	if err == nil || !strings.Contains(err.Error(), "give its key") {
+		t.Fatal(err)
+	}
+	unchanged(t, fsys, all)
+	r, err := repair.Run(t.Context(), repair.Options{FS: fsys, Dir: dir, Secrets: [][]byte{secret}, Shards: 2})
+	must(t, err)
+	verified(t, fsys, keys)
+	if !r.Changed() {
+		t.Fatal("nothing was done")
+	}
+}

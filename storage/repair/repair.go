@@ -109,7 +109,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		}
 		defer done()
 	}
-	for _, step := range []func(context.Context) error{r.meta, r.parts, r.wal} {
+	for _, step := range []func(context.Context) error{r.locked, r.meta, r.parts, r.wal} {
 		if err := step(ctx); err != nil {
 			return r.report, err
 		}
