@@ -315,6 +315,9 @@ func (w *segmentWalk) torn(rest remains) {
 	})
 }
 
+// sinceSealed is what a log that ends too early means.
+var sinceSealed = []Affected{{What: "all that was written since records were last sealed: it is not known which logs"}}
+
 // finish checks the ends of the log against what the manifest says.
 func (t *tailReader) finish() {
 	d := t.d
@@ -324,7 +327,8 @@ func (t *tailReader) finish() {
 			d.add(Finding{Severity: Note, File: WALDir, What: "the write-ahead log has no segment"})
 		}
 		if d.floor() > 0 {
-			d.damage(WALDir, 0, remedyRestore, "no segment is there, but blocks up to %d were written", d.floor())
+			f := d.damage(WALDir, 0, remedyRestore, "no segment is there, but blocks up to %d were written", d.floor())
+			f.Affected = sinceSealed
 		}
 		return
 	}
@@ -334,7 +338,8 @@ func (t *tailReader) finish() {
 			"are nowhere else: a segment before it is missing", first.Base, d.floor())
 	}
 	if t.next < d.floor() {
-		d.damage(last.File, last.End, remedyRepair, "the log ends before block %d, but by the manifest those up to %d "+
-			"were durable", t.next, d.floor())
+		f := d.damage(last.File, last.End, remedyRepair, "the log ends before block %d, but by the manifest those up to "+
+			"%d were durable", t.next, d.floor())
+		f.Affected = sinceSealed
 	}
 }

@@ -433,3 +433,56 @@ func TestRepairsACopy(t *testing.T) {
 		t.Fatal("a repair into a directory that is not empty went through")
 	}
 }
+
+// TestRepairsALostLog takes the whole write-ahead log of a sealed directory away: what is in parts is there.
+func TestRepairsALostLog(t *testing.T) {
+	t.Parallel()
+	all, h := build(t, 450, true)
+	image := maps.Clone(all)
+	for name := range all {
+		if strings.HasSuffix(name, ".seg") {
+			delete(image, name)
+		}
+	}
+	if !damaged(t, image) {
+		t.Fatal("nothing is said of a log that is missing")
+	}
+	fsys := disk(t, image)
+	report, err := repair.Run(t.Context(), repair.Options{FS: fsys, Dir: dir})
+	must(t, err)
+	for _, f := range report.After {
+		if f.Severity == inspect.Damage {
+			t.Fatal(f.String())
+		}
+	}
+	for range 2 {
+		s, err := openStore(t.Context(), fsys)
+		must(t, err)
+		found := 0
+		s.EachLog(func(id storage.LogID, _ string, state bool) {
+			if state {
+				return
+			}
+			l, err := s.OpenLog(id, storage.LogSpec{})
+			must(t, err)
+			for c := l.NewCursor(0, nil); ; found++ {
+				r, err := c.Next()
+				if errors.Is(err, storage.ErrEOF) {
+					break
+				}
+				must(t, err)
+				if got := text(r.Seq, r.Key, r.Header, r.Data); string(r.Key) != "new" && h.all[uint64(id)][r.Seq] != got {
+					t.Fatalf("log %d has %s", id, got)
+				}
+			}
+			done := make(chan error, 1)
+			rec := storage.Record{Seq: l.State().LastSeq + 1, Key: []byte("new")}
+			must(t, l.Append(&rec, func(err error) { done <- err }))
+			must(t, <-done)
+		})
+		if found < 100 {
+			t.Fatalf("only %d records", found)
+		}
+		must(t, s.Close())
+	}
+}
