@@ -43,6 +43,7 @@ func TestParityProxyProtocol(t *testing.T) {
 	}
 	const hi = `CONNECT {"verbose":false,"pedantic":false,"protocol":1}` + "\r\nPING\r\n"
 	var wg sync.WaitGroup
+	gate := make(chan struct{}, 12)
 	for name, text := range map[string]string{
 		"plain": "proxy_protocol: true", "tls": "proxy_protocol: true, tls {" + files + "}",
 		"mixed": "proxy_protocol: true, allow_non_tls: true, tls {" + files + "}",
@@ -51,7 +52,7 @@ func TestParityProxyProtocol(t *testing.T) {
 		opts := config(t, text)
 		a, b := oracle(t, opts()), start(t, opts())
 		for header, bytes := range headers {
-			run := func(addr net.Addr) string {
+			run := func(addr net.Addr, patience time.Duration) string {
 				c, err := net.Dial("tcp", addr.String())
 				if err != nil {
 					return err.Error()
@@ -60,18 +61,20 @@ func TestParityProxyProtocol(t *testing.T) {
 				_, _ = io.WriteString(c, bytes)
 				switch name {
 				case "first":
-					return upgrade(c, ca.trust(t, ""), hi)
+					return upgradeWithin(c, ca.trust(t, ""), hi, patience)
 				case "tls":
-					return firstLineWithin(c, 2*time.Second) + upgrade(c, ca.trust(t, ""), hi)
+					return firstLineWithin(c, 2*time.Second) + upgradeWithin(c, ca.trust(t, ""), hi, patience)
 				}
 				got := firstLineWithin(c, 2*time.Second)
 				_, _ = io.WriteString(c, hi)
-				return got + listen(c, 400*time.Millisecond)
+				return got + listen(c, patience*400*time.Millisecond)
 			}
 			wg.Go(func() {
 				var want, got string
-				for range 3 {
-					if want, got = run(a.Addr()), run(b.Addr()); want == got {
+				gate <- struct{}{}
+				defer func() { <-gate }()
+				for i := range time.Duration(4) {
+					if want, got = run(a.Addr(), i+1), run(b.Addr(), i+1); want == got {
 						return
 					}
 				}

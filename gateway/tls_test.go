@@ -22,20 +22,25 @@ import (
 
 const hello = `CONNECT {"verbose":false,"pedantic":false,"protocol":0,"tls_required":true}` + "\r\nPING\r\n"
 
-// approach is a way to open a connection; it returns what came until silence.
+// approach is a way to open a connection; it returns what came until silence. On a slow machine it is made with more
+// patience.
 type approach struct {
 	name string
-	do   func(c net.Conn) string
+	do   func(c net.Conn, patience time.Duration) string
 }
 
 func upgrade(c net.Conn, config *tls.Config, text string) string {
+	return upgradeWithin(c, config, text, 1)
+}
+
+func upgradeWithin(c net.Conn, config *tls.Config, text string, patience time.Duration) string {
 	s := tls.Client(c, config)
-	_ = c.SetDeadline(time.Now().Add(3 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience * 3 * time.Second))
 	if err := s.Handshake(); err != nil {
 		return "<handshake: " + vague(err) + ">"
 	}
 	_, _ = io.WriteString(s, text)
-	return listen(s, 400*time.Millisecond)
+	return listen(s, patience*400*time.Millisecond)
 }
 
 // vague is an error without what differs from one machine's moment to the next: a server that closes a socket with
@@ -49,32 +54,32 @@ func vague(err error) string {
 
 func approaches(configs map[string]*tls.Config) []approach {
 	out := []approach{
-		{"plain", func(c net.Conn) string {
-			got := firstLineWithin(c, 700*time.Millisecond)
+		{"plain", func(c net.Conn, patience time.Duration) string {
+			got := firstLineWithin(c, patience*700*time.Millisecond)
 			_, _ = io.WriteString(c, hello)
-			return got + listen(c, time.Second)
+			return got + listen(c, patience*time.Second)
 		}},
-		{"plain without waiting", func(c net.Conn) string {
+		{"plain without waiting", func(c net.Conn, patience time.Duration) string {
 			_, _ = io.WriteString(c, hello)
-			return listen(c, time.Second)
+			return listen(c, patience*time.Second)
 		}},
-		{"silent", func(c net.Conn) string { return listen(c, 1500*time.Millisecond) }},
-		{"half a hello", func(c net.Conn) string {
-			got := firstLineWithin(c, 700*time.Millisecond)
+		{"silent", func(c net.Conn, patience time.Duration) string { return listen(c, patience*1500*time.Millisecond) }},
+		{"half a hello", func(c net.Conn, patience time.Duration) string {
+			got := firstLineWithin(c, patience*700*time.Millisecond)
 			_, _ = c.Write([]byte{0x16, 3})
-			return got + listen(c, 2500*time.Millisecond)
+			return got + listen(c, patience*2500*time.Millisecond)
 		}},
-		{"garbage record", func(c net.Conn) string {
+		{"garbage record", func(c net.Conn, patience time.Duration) string {
 			_, _ = c.Write([]byte{0x16, 3, 1, 0xff, 0xff, 1, 2, 3})
-			return strings.ReplaceAll(listen(c, 1500*time.Millisecond), "\x15\x03\x01\x00\x02\x02", "<alert>")
+			return strings.ReplaceAll(listen(c, patience*1500*time.Millisecond), "\x15\x03\x01\x00\x02\x02", "<alert>")
 		}},
 	}
 	for name, config := range configs {
 		out = append(out,
-			approach{name + " after INFO", func(c net.Conn) string {
-				return firstLineWithin(c, 700*time.Millisecond) + upgrade(c, config, hello)
+			approach{name + " after INFO", func(c net.Conn, patience time.Duration) string {
+				return firstLineWithin(c, patience*700*time.Millisecond) + upgradeWithin(c, config, hello, patience)
 			}},
-			approach{name + " first", func(c net.Conn) string { return upgrade(c, config, hello) }})
+			approach{name + " first", func(c net.Conn, patience time.Duration) string { return upgradeWithin(c, config, hello, patience) }})
 	}
 	return out
 }
@@ -111,6 +116,7 @@ func TestParityTLS(t *testing.T) {
 	files := fmt.Sprintf("cert_file: %q, key_file: %q, timeout: 0.8", ca.file("srv.pem"), ca.file("srv.key"))
 	withCA := files + fmt.Sprintf(", ca_file: %q", ca.file("ca.pem"))
 	var wg sync.WaitGroup
+	gate := make(chan struct{}, 24)
 	for name, text := range map[string]string{
 		"tls":             `tls { ` + files + ` }`,
 		"verify":          `tls { ` + withCA + `, verify: true }`,
@@ -129,20 +135,22 @@ func TestParityTLS(t *testing.T) {
 		opts := config(t, text)
 		a, b := oracle(t, opts()), start(t, opts())
 		for _, ap := range approaches(configs) {
-			run := func(addr net.Addr) string {
+			run := func(addr net.Addr, patience time.Duration) string {
 				c, err := net.Dial("tcp", addr.String())
 				if err != nil {
 					return err.Error()
 				}
 				defer c.Close()
-				return strings.ReplaceAll(ap.do(c), "<EOF>", "<closed>")
+				return strings.ReplaceAll(ap.do(c, patience), "<EOF>", "<closed>")
 			}
 			wg.Go(func() {
 				var want, got string
-				for range 3 { // timing
+				gate <- struct{}{}
+				defer func() { <-gate }()
+				for patience := range time.Duration(4) {
 					var both sync.WaitGroup
-					both.Go(func() { want = run(a.Addr()) })
-					both.Go(func() { got = run(b.Addr()) })
+					both.Go(func() { want = run(a.Addr(), patience+1) })
+					both.Go(func() { got = run(b.Addr(), patience+1) })
 					if both.Wait(); want == got {
 						return
 					}
