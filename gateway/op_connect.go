@@ -163,10 +163,26 @@ func (c *client) applyLimits(login *auth.Login, set *settings) {
 
 // maxPayload is the largest message that a client with this login, which may be nil, may send.
 func (set *settings) maxPayload(login *auth.Login) int32 {
-	if login == nil || login.Limits == nil || login.Limits.MaxPayload < 0 {
+	n := set.limitsOf(login).MaxPayload
+	if n < 0 {
 		return set.MaxPayload
 	}
-	return int32(min(login.Limits.MaxPayload, int64(set.MaxPayload))) //nolint:gosec // not above max_payload
+	return int32(min(n, int64(set.MaxPayload))) //nolint:gosec // not above max_payload
+}
+
+// limitsOf returns what is granted to a login, which may be nil.
+func (set *settings) limitsOf(login *auth.Login) auth.Limits {
+	out := auth.NoLimits()
+	if login == nil {
+		return out
+	}
+	if login.Limits != nil {
+		out = *login.Limits
+	}
+	if l, limited := set.limits[login.Account]; limited {
+		out = out.Tighter(l)
+	}
+	return out
 }
 
 // maxSubs is how many subscriptions the client may have; false: any number.
@@ -175,10 +191,8 @@ func (c *client) maxSubs(set *settings) (int, bool) {
 	login := c.login
 	c.mu.Unlock()
 	limit, limited := set.MaxSubs, set.MaxSubs > 0
-	if login != nil && login.Limits != nil {
-		if n := login.Limits.MaxSubs; n >= 0 && (!limited || n < int64(limit)) {
-			return int(n), true
-		}
+	if n := set.limitsOf(login).MaxSubs; n >= 0 && (!limited || n < int64(limit)) {
+		return int(n), true
 	}
 	return limit, limited
 }

@@ -29,6 +29,8 @@ type Options struct {
 	Accounts *auth.Accounts
 	// Observer is told what happens to connections; may be nil.
 	Observer Observer
+	// Limits are what accounts grant their connections beyond what Server says, by name.
+	Limits map[string]auth.Limits
 	// JetStream is what INFO says about it.
 	JetStream bool
 	// Version is the version of INFO, which clients compare with nats-server's; empty: that of the nats-server

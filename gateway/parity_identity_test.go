@@ -15,6 +15,9 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
+
+	"github.com/noetl/ehdb-gateway/gateway/auth"
+	"github.com/noetl/ehdb-gateway/internal/bus"
 )
 
 // attempt is a login that needs what INFO says: it returns the fields of a CONNECT, and more lines to send.
@@ -171,4 +174,40 @@ func TestNonceIsAlwaysThere(t *testing.T) {
 	if got := c.line(t); !strings.HasPrefix(got, "-ERR 'Authorization Violation'") {
 		t.Fatal(got)
 	}
+}
+
+// Limits of accounts in the file hold for each of their connections, and a reload changes them.
+func TestParityAccountLimits(t *testing.T) {
+	opts := config(t, `max_payload: 100, accounts {
+		A { users [ {user: a, password: x} ], limits { max_subs: 2, max_payload: 10 } }
+		B { users [ {user: b, password: x} ], limits { max_subscriptions: -1, max_payload: 1000 } }
+		C { users [ {user: c, password: x} ] } }`)
+	o := opts()
+	o.Host, o.Port = "127.0.0.1", server.RANDOM_PORT
+	s, err := New(Options{Server: o, Bus: bus.NewRouter(), Limits: map[string]auth.Limits{
+		"A": {MaxSubs: 2, MaxPayload: 10, MaxConnections: -1}, "B": {MaxSubs: -1, MaxPayload: 1000, MaxConnections: -1},
+	}})
+	check(t, err)
+	check(t, s.Start())
+	t.Cleanup(s.Shutdown)
+	attempts := map[string]attempt{}
+	for _, user := range []string{"a", "b", "c"} {
+		for name, deeds := range map[string]string{
+			"subs": "SUB x 1\r\nSUB y 2\r\nSUB z 3\r\n", "10 bytes": "PUB p 10\r\n0123456789\r\n", "11 bytes": "PUB p 11\r\n01234567890\r\n",
+			"101 bytes": "PUB p 101\r\n" + strings.Repeat("x", 101) + "\r\n", "small": "PUB p 1\r\nx\r\n",
+		} {
+			attempts[user+" "+name] = func(server.Info) (map[string]any, string) { return map[string]any{"user": user, "pass": "x"}, deeds }
+		}
+	}
+	sameLogins(t, oracle(t, opts()).Addr(), s.Addr(), attempts)
+
+	c := dialRaw(t, s)
+	c.send(t, `CONNECT {"verbose":false,"user":"c","pass":"x"}`+"\r\nSUB x 1\r\nPUB p 11\r\n01234567890\r\nPING\r\n")
+	c.expect(t, "PONG")
+	s.SetLimits(map[string]auth.Limits{"C": {MaxSubs: 1, MaxPayload: 10, MaxConnections: -1}})
+	check(t, s.SetOptions(opts()))
+	c.send(t, "PING\r\n")
+	c.expect(t, "PONG")
+	c.send(t, "SUB y 2\r\nPUB p 11\r\n01234567890\r\n")
+	c.expect(t, "-ERR 'maximum subscriptions exceeded'", "-ERR 'Maximum Payload Violation'", "EOF")
 }

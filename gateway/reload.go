@@ -16,6 +16,9 @@ import (
 // errMoved refuses a client whose user belongs to another account since a reload.
 var errMoved = errors.New("the user is in another account now")
 
+// SetLimits changes Options.Limits, with the next SetOptions.
+func (s *Server) SetLimits(limits map[string]auth.Limits) { s.limits.Store(&limits) }
+
 // SetOptions puts other options in force, as a reload of the configuration does. Limits and timeouts count from now on.
 // Clients that would not be let in any more are closed; the others get their new permissions, and lose subscriptions
 // that are no longer permitted. Where to listen and what the server is called do not change. On an error nothing has
@@ -23,7 +26,7 @@ var errMoved = errors.New("the user is in another account now")
 func (s *Server) SetOptions(o *server.Options) error {
 	next := Options{
 		Server: o, Bus: s.options.Bus, Upstream: s.options.Upstream, Logger: s.log, Accounts: s.options.Accounts,
-		host: s.options.host,
+		host: s.options.host, Limits: *s.limits.Load(),
 	}
 	if s.customAuth {
 		next.Auth = s.options.Auth

@@ -31,6 +31,7 @@ type Server struct {
 	pool    wire.Pool
 	counters
 	settings atomic.Pointer[settings]
+	limits   atomic.Pointer[map[string]auth.Limits] // for the next settings
 	// upstreamInfo is the last INFO of a server upstream; nil: none yet, or this server serves the clients itself.
 	upstreamInfo atomic.Pointer[wire.Info]
 	customAuth   bool // options.Auth was given
@@ -57,16 +58,17 @@ type Server struct {
 type settings struct {
 	*server.Options
 	auth     auth.Authenticator
-	webAuth  auth.Authenticator // of WebSocket clients
-	maxConns map[string]int     // of the accounts that have a limit
-	accounts *auth.Accounts     // of operator mode; nil: not in it
-	throttle *throttle          // of TLS handshakes; nil: no limit
+	webAuth  auth.Authenticator     // of WebSocket clients
+	maxConns map[string]int         // of the accounts that have a limit
+	accounts *auth.Accounts         // of operator mode; nil: not in it
+	limits   map[string]auth.Limits // of accounts, see Options
+	throttle *throttle              // of TLS handshakes; nil: no limit
 }
 
 // newSettings returns the settings of settled options.
 func newSettings(o *Options) *settings {
 	set := &settings{
-		Options: o.Server, auth: o.Auth, webAuth: o.webAuth, accounts: o.Accounts, maxConns: map[string]int{},
+		Options: o.Server, auth: o.Auth, webAuth: o.webAuth, accounts: o.Accounts, maxConns: map[string]int{}, limits: o.Limits,
 		throttle: newThrottle(o.Server.TLSRateLimit),
 	}
 	for _, a := range o.Server.Accounts {
@@ -127,6 +129,7 @@ func New(o Options) (*Server, error) {
 		s.name = s.id
 	}
 	s.closed.limit = o.Server.MaxClosedClients
+	s.limits.Store(&o.Limits)
 	s.settings.Store(newSettings(&o))
 	if o.Accounts != nil {
 		o.Accounts.Watch(s.accountChanged)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/internal/config"
 )
 
@@ -25,6 +26,7 @@ func (a *app) reload() error {
 	if err := errors.Join(settled(a.cfg, next), sameResolver(a.cfg, next)); err != nil {
 		return err
 	}
+	a.gw.SetLimits(connLimits(next))
 	if err := a.gw.SetOptions(next.Server); err != nil {
 		return err
 	}
@@ -51,6 +53,17 @@ func (a *app) reload() error {
 		a.log.Warn("{warning}", slog.String("warning", w))
 	}
 	return nil
+}
+
+// connLimits are the limits of accounts in the file as the gateway takes them.
+func connLimits(cfg *config.Config) map[string]auth.Limits {
+	out := make(map[string]auth.Limits, len(cfg.Limits))
+	for name, l := range cfg.Limits {
+		limits := auth.NoLimits()
+		limits.MaxPayload, limits.MaxSubs = l.MaxPayload, l.MaxSubs
+		out[name] = limits
+	}
+	return out
 }
 
 // settled is an error if next differs from now in what is settled at the start.

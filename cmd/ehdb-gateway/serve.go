@@ -102,6 +102,7 @@ func (a *app) start(ctx context.Context) error {
 	}
 	gwo := gateway.Options{
 		Server: o, Bus: a.router, Logger: a.log.Logger, JetStream: o.JetStream, GitCommit: revision(), Observer: a,
+		Limits: connLimits(a.cfg),
 	}
 	if tenants != nil {
 		a.tenants, gwo.Accounts = tenants, tenants.accounts

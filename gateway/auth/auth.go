@@ -79,6 +79,18 @@ type Limits struct {
 	MaxConnections int64 // of the account
 }
 
+// NoLimits returns limits that limit nothing.
+func NoLimits() Limits { return Limits{MaxPayload: -1, MaxSubs: -1, MaxConnections: -1} }
+
+// Tighter returns the lower of each of two limits.
+func (l Limits) Tighter(o Limits) Limits {
+	return Limits{
+		MaxPayload:     tighter(l.MaxPayload, o.MaxPayload),
+		MaxSubs:        tighter(l.MaxSubs, o.MaxSubs),
+		MaxConnections: tighter(l.MaxConnections, o.MaxConnections),
+	}
+}
+
 // Authenticator decides about logins. Safe for concurrent use.
 type Authenticator interface {
 	// Required reports whether a client has to send a CONNECT before anything else.

@@ -41,6 +41,9 @@ type Config struct {
 	Resolver       Resolver
 	PinnedAccounts []string
 
+	// Limits are what accounts of the file grant their connections, by name.
+	Limits map[string]ConnLimits
+
 	// JetStreamAccounts are the accounts with JetStream, by name. Empty when JetStream is off, and in operator
 	// mode, where the claims of accounts say it.
 	JetStreamAccounts map[string]AccountLimits
@@ -77,6 +80,7 @@ func Load(args []string, lookupEnv func(string) (string, bool)) (*Config, error)
 		return nil, err
 	}
 	c.readResolver(file)
+	c.Limits = connLimits(file)
 	if err := c.checkServed(file); err != nil {
 		return nil, err
 	}

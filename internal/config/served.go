@@ -28,8 +28,7 @@ const (
 // notServed lists the keys that this build understands and does without; a start with them says so once.
 var notServed = []string{
 	"accounts.*.exports.*.allow_trace", "accounts.*.imports.*.allow_trace",
-	"accounts.*.limits.max_subscriptions", "accounts.*.limits.max_subs", "accounts.*.limits.max_payload",
-	"accounts.*.limits.max_pay", "accounts.*.limits.max_leafnodes", "accounts.*.limits.max_leafs",
+	"accounts.*.limits.max_leafnodes", "accounts.*.limits.max_leafs",
 	"accounts.*.msg_trace", "accounts.*.trace_dest", "accounts.*.nkey",
 	"cluster", "gateway", "leaf", "leafnodes", "mqtt", "ocsp", "ocsp_cache",
 	"default_js_domain", "feature_flags", "trace", "trace_verbose", "trace_headers", "max_traced_msg_len",
