@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 // service is an authorization service. What it does with a client depends on the name that this one gives.
 type service struct {
 	t       *testing.T
-	issuer  *signer
+	issuer  atomic.Pointer[signer]
 	account string        // issuer_account of the users it signs; empty: none
 	xkey    nkeys.KeyPair // nil: plain
 	target  string        // account that users are put into
@@ -66,7 +67,7 @@ func (s *service) answer(req *jwt.AuthorizationRequestClaims) string {
 	if name == "empty" {
 		return " "
 	}
-	by, userBy := s.issuer, s.issuer
+	by, userBy := s.issuer.Load(), s.issuer.Load()
 	u := jwt.NewUserClaims(req.UserNkey)
 	u.Audience = s.target
 	if s.account != "" {
@@ -124,14 +125,15 @@ func TestParityCallout(t *testing.T) {
 	check(t, err)
 	for _, encrypted := range []bool{false, true} {
 		t.Run(fmt.Sprint("encrypted ", encrypted), func(t *testing.T) {
-			s := &service{t: t, issuer: newSigner(t, nkeys.CreateAccount), other: newSigner(t, nkeys.CreateAccount), target: "A"}
+			s := &service{t: t, other: newSigner(t, nkeys.CreateAccount), target: "A"}
+			s.issuer.Store(newSigner(t, nkeys.CreateAccount))
 			more := ""
 			if encrypted {
 				s.xkey, more = xkey, "xkey: "+xpub
 			}
 			opts := config(t, fmt.Sprintf(`
 				accounts { AUTH { users [ {user: auth, password: auth} ] }, A { users [ {user: a, password: a} ] }, B { users [ {user: b, password: b} ] } }
-				authorization { timeout: 0.8, auth_callout { issuer: %s, account: AUTH, auth_users: [auth], allowed_accounts: [A], %s } }`, s.issuer.pub, more))
+				authorization { timeout: 0.8, auth_callout { issuer: %s, account: AUTH, auth_users: [auth], allowed_accounts: [A], %s } }`, s.issuer.Load().pub, more))
 			theirs, ours := oracle(t, opts()), start(t, opts())
 			for _, url := range []string{theirs.ClientURL(), ours.ClientURL()} {
 				s.serve(url, nats.UserInfo("auth", "auth"))
@@ -173,7 +175,8 @@ func TestParityCalloutOfAccounts(t *testing.T) {
 		c.EnableExternalAuthorization(servicePub)
 		c.Authorization.AllowedAccounts.Add(target.pub)
 	})
-	s.issuer, s.account, s.target = authAccount, authAccount.pub, target.pub
+	s.issuer.Store(authAccount)
+	s.account, s.target = authAccount.pub, target.pub
 	opts := r.config("authorization { timeout: 0.8 }")
 	theirs := oracle(t, opts())
 	ours, accounts := startRealm(t, opts())
@@ -181,8 +184,6 @@ func TestParityCalloutOfAccounts(t *testing.T) {
 		token := authAccount.sign(jwt.NewUserClaims(servicePub))
 		s.serve(url, nats.UserJWT(func() (string, error) { return token, nil }, serviceKey.Sign))
 	}
-	// The service signs users of the target with the target's own key.
-	s.issuer = authAccount
 	_, sentinel := r.user(authAccount, func(u *jwt.UserClaims) { u.BearerToken = true; u.Pub.Deny.Add(">") })
 	_, alien := r.user(newRealm(t).account("x", nil), func(u *jwt.UserClaims) { u.BearerToken = true })
 	deeds := "PUB yes.x 1\r\nx\r\nPUB no.x 1\r\nx\r\n"
@@ -198,7 +199,7 @@ func TestParityCalloutOfAccounts(t *testing.T) {
 	sameLoginsWithin(t, theirs.Addr(), ours.Addr(), attempts, 1200*time.Millisecond)
 
 	// With the target's signing key the users are its own; a revocation there closes them.
-	s.issuer = target
+	s.issuer.Store(target)
 	r.preload[authAccount.pub] = r.claims(authAccount, "auth", func(c *jwt.AccountClaims) {
 		c.EnableExternalAuthorization(servicePub)
 		c.Authorization.AllowedAccounts.Add(target.pub)

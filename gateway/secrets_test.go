@@ -67,7 +67,8 @@ func TestSecretsStayHere(t *testing.T) {
 		check(t, err)
 		check(t, s.Start())
 		if name == "callout" {
-			svc := &service{t: t, issuer: issuer, target: "AUTH"}
+			svc := &service{t: t, target: "AUTH"}
+			svc.issuer.Store(issuer)
 			svc.serve(s.ClientURL(), nats.UserInfo("auth", password))
 		}
 		user, userJWT := r.user(a, nil)
