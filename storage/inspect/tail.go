@@ -338,8 +338,8 @@ func (t *tailReader) finish() {
 			"are nowhere else: a segment before it is missing", first.Base, d.floor())
 	}
 	if t.next < d.floor() {
-		f := d.damage(last.File, last.End, remedyRepair, "the log ends before block %d, but by the manifest those up to "+
-			"%d were durable", t.next, d.floor())
+		f := d.damage(last.File, last.End, remedyRepair, "the log ends before block %d, but by the manifest those up "+
+			"to %d were durable", t.next, d.floor())
 		f.Affected = sinceSealed
 	}
 }
