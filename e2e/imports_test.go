@@ -367,3 +367,36 @@ func TestJetStreamThroughImports(t *testing.T) {
 		tr.Add("streams %v", list)
 	})
 }
+
+// TestJetStreamOfAnotherAccountAlone: an account without JetStream that imports the API under its own name gets one
+// answer, and not also that it has none.
+func TestJetStreamOfAnotherAccountAlone(t *testing.T) {
+	const conf = `accounts {
+		A { jetstream: enabled, users: [{user: a, password: a}], exports: [{service: "$JS.API.>", response: stream}, {service: "$JS.ACK.>"}] }
+		B { users: [{user: b, password: b}], imports: [{service: {account: A, subject: "$JS.API.>"}}, {service: {account: A, subject: "$JS.ACK.>"}}] }
+	}`
+	compareWith(t, conf, func(t *testing.T, e endpoint, tr *transcript) {
+		a, b := as(t, e, "a"), as(t, e, "b")
+		js, err := b.JetStream()
+		noErr(t, err)
+		_, err = js.AddStream(&nats.StreamConfig{Name: "S", Subjects: []string{"s"}})
+		noErr(t, err)
+		noErr(t, a.Publish("s", []byte("x")))
+		sub, err := js.PullSubscribe("s", "D")
+		noErr(t, err)
+		msgs, err := sub.Fetch(1, nats.MaxWait(2*time.Second))
+		noErr(t, err)
+		tr.Add("%s %q %v", msgs[0].Subject, msgs[0].Data, msgs[0].AckSync())
+		inbox := subscribe(t, b, "in")
+		noErr(t, b.PublishRequest("$JS.API.INFO", "in", nil))
+		noErr(t, b.PublishRequest("$JS.API.STREAM.INFO.S", "in", nil))
+		n := 0
+		for {
+			if _, err := inbox.NextMsg(300 * time.Millisecond); err != nil {
+				break
+			}
+			n++
+		}
+		tr.Add("%d answers", n)
+	})
+}

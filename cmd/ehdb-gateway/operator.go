@@ -132,7 +132,7 @@ func (o *operator) accountChanged(a *auth.Account) {
 		delete(o.without, a.Name())
 	} else {
 		delete(o.limits, a.Name())
-		o.without[a.Name()] = true
+		o.without[a.Name()] = !linksOf(a).ImportsJetStream()
 	}
 	links := o.links
 	o.mu.Unlock()

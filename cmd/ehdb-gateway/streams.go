@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/noetl/ehdb-gateway/internal/accounts"
 	"github.com/noetl/ehdb-gateway/internal/config"
 	"github.com/noetl/ehdb-gateway/internal/metrics"
 	"github.com/noetl/ehdb-gateway/jetstreamapi"
@@ -62,16 +63,19 @@ func newStreams(a *app) *streams {
 	return s
 }
 
-// outsiders returns the accounts that have no JetStream though the server has.
+// outsiders returns the accounts that have no JetStream though the server has, and that use no other account's.
 func outsiders(cfg *config.Config) []string {
 	names := []string{server.DEFAULT_GLOBAL_ACCOUNT, systemAccount(cfg.Server)}
 	for _, a := range cfg.Server.Accounts {
 		names = append(names, a.Name)
 	}
 	slices.Sort(names)
+	elsewhere := func(name string) bool {
+		return slices.ContainsFunc(cfg.Accounts, func(a *accounts.Account) bool { return a.Name == name && a.ImportsJetStream() })
+	}
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
 		_, has := cfg.JetStreamAccounts[name]
-		return has || name == ""
+		return has || name == "" || elsewhere(name)
 	})
 }
 

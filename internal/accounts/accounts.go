@@ -4,7 +4,12 @@
 package accounts
 
 import (
+	"slices"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/subjects"
 )
 
 // Account is what one account offers, takes and renames. Immutable once it was given to a [Registry].
@@ -72,6 +77,14 @@ type Destination struct {
 	Subject string
 	Weight  int    // per cent
 	Cluster string // where it holds; empty: in clusters that have no destinations of their own
+}
+
+// ImportsJetStream reports whether requests of the JetStream API go to another account, so that the account's own answer
+// to them, also that there is no JetStream, would be one too many.
+func (a *Account) ImportsJetStream() bool {
+	return slices.ContainsFunc(a.Imports, func(im Import) bool {
+		return im.Service && subjects.Match(pattern(im.Local), server.JSApiAccountInfo)
+	})
 }
 
 // Prefixed is the Local of a stream import that puts prefix before the subject.
