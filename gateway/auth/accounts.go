@@ -117,13 +117,26 @@ func trustedKeys(o *server.Options) map[string]bool {
 	return out
 }
 
-// Reload takes over other options and looks at every known account again.
+// Reload takes over other options. Accounts in the memory of the source are looked at again; other sources tell of
+// changes by themselves, and one that cannot be reached for a moment takes nothing away. An account whose operator is
+// not trusted any more is gone.
 func (a *Accounts) Reload(o *server.Options, source AccountSource, pinned []string) error {
 	if err := a.settle(o, source, pinned); err != nil {
 		return err
 	}
+	_, memory := source.(*server.MemAccResolver)
 	for _, name := range a.Known() {
-		_, _ = a.fetch(name) // an account that is not there any more is gone for those who ask next
+		acc := a.Loaded(name)
+		var err error
+		switch {
+		case memory:
+			_, err = a.fetch(name)
+		case acc.token != "" && !a.Trusts(acc.Claims.Issuer):
+			err = ErrAccountIssuer
+		}
+		if err != nil {
+			a.Delete(name)
+		}
 	}
 	return nil
 }
@@ -189,7 +202,6 @@ func (a *Accounts) fetch(name string) (*Account, error) {
 		if name == system {
 			return a.bootstrap()
 		}
-		a.Delete(name)
 		return nil, fmt.Errorf("%w: %w", ErrAccount, err)
 	}
 	return a.Update(name, token)
