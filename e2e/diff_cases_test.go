@@ -7,11 +7,6 @@ import (
 
 // diffCases are scripts that once showed a difference, as short as they could be made.
 var diffCases = map[string]string{
-	"an ephemeral consumer that is updated as a durable one keeps its threshold": `
-api STREAM.CREATE.A {"name":"A"}
-api CONSUMER.CREATE.A.D {"config":{"ack_policy":"all","name":"D"},"stream_name":"A"}
-api CONSUMER.DURABLE.CREATE.A.D {"config":{"ack_policy":"all","durable_name":"D"},"stream_name":"A"}
-`,
 	"a deliver group is not there while only others listen": `
 sub push.A.D
 api STREAM.CREATE.A {"name":"A"}
@@ -66,9 +61,6 @@ pub a.1 1
 api CONSUMER.CREATE.A.D.a.2 {"config":{"deliver_policy":"last_per_subject","durable_name":"D","filter_subject":"a.2"},"stream_name":"A"}
 pub a.2 2
 pull A D 0 {"batch":5,"no_wait":true}
-`,
-	"a first sequence of 1 that was asked for is shown": `
-api STREAM.CREATE.B {"first_seq":1,"name":"B"}
 `,
 }
 

@@ -29,7 +29,7 @@ var streamFields = map[string]values{
 	"allow_direct":              {[]string{`true`}, []string{`false`}},
 	"mirror_direct":             {[]string{`true`}, nil},
 	"sealed":                    {[]string{`false`}, []string{`true`}},
-	"first_seq":                 {[]string{`3`, `10`}, []string{`0`, `1`}},
+	"first_seq":                 {[]string{`3`, `10`}, []string{`0`}},
 	"allow_msg_ttl":             {[]string{`true`}, []string{`false`}},
 	"subject_delete_marker_ttl": {[]string{`3600000000000`}, []string{`1`, `-1`, `0`}},
 	"allow_msg_counter":         {[]string{`true`}, nil},

@@ -26,10 +26,10 @@ func (d *difference) String() string {
 
 // diffPlayer plays scripts on both sides at once and compares after each line.
 type diffPlayer struct {
-	sides    [2]*diffSide
-	settle   time.Duration // pause after each line: both do things after they have answered
-	patience time.Duration // how long the two may differ
-	purged   bool          // the script has come to a purge
+	sides             [2]*diffSide
+	settle            time.Duration // pause after each line: both do things after they have answered
+	patience          time.Duration // how long the two may differ
+	purged, restarted bool          // the script has come to that
 }
 
 // play plays a script from the beginning. nil means that the two were equal to the end.
@@ -40,9 +40,9 @@ func (p *diffPlayer) play(script []string) (*difference, error) {
 		}
 		defer s.close()
 	}
-	p.purged = false
+	p.purged, p.restarted = false, false
 	for i, line := range slices.Concat(script, []string{"check"}) {
-		p.purged = p.purged || diffPurges(line)
+		p.purged, p.restarted = p.purged || diffPurges(line), p.restarted || line == "restart"
 		if d := p.step(line); d != nil {
 			d.at, d.line = i, line
 			return d, nil
@@ -60,6 +60,9 @@ func (p *diffPlayer) both(line string) (out [2]string) {
 	wg.Wait()
 	if p.purged {
 		out[0], out[1] = diffPurged(out[0]), diffPurged(out[1])
+	}
+	if p.restarted {
+		out[0], out[1] = diffRestarted(out[0]), diffRestarted(out[1])
 	}
 	return out
 }

@@ -78,7 +78,7 @@ func (a *account) changeConsumer(
 			return server.NewJSConsumerAlreadyExistsError()
 		}
 	}
-	setInactiveThreshold(cfg, old.Durable != "")
+	setInactiveThreshold(cfg)
 	if takesWork(c.stream.config(), cfg) && !c.stream.filtersFree(c.name, filtersOf(cfg)) {
 		return server.NewJSConsumerWQConsumerNotUniqueError()
 	}
@@ -230,7 +230,7 @@ func (a *account) makeConsumer(e *streamEntry, cfg *server.ConsumerConfig, done 
 	case cfg.Name == "":
 		cfg.Name = a.newConsumerName(e)
 	}
-	setInactiveThreshold(cfg, cfg.Durable != "")
+	setInactiveThreshold(cfg)
 	c := &consumerEntry{
 		stream: e, name: cfg.Name, created: time.Now().UTC(),
 		memory: e.memory || cfg.MemoryStorage || cfg.Direct,
@@ -264,9 +264,9 @@ func (a *account) makeConsumer(e *streamEntry, cfg *server.ConsumerConfig, done 
 const defaultInactiveThreshold = 5 * time.Second
 
 // setInactiveThreshold shows the default of an ephemeral consumer in its configuration, but only once it exists: a
-// request that compares configurations is about what the client set. durable is what the consumer was made as.
-func setInactiveThreshold(cfg *server.ConsumerConfig, durable bool) {
-	if !durable && cfg.InactiveThreshold <= 0 {
+// request that compares configurations is about what the client set.
+func setInactiveThreshold(cfg *server.ConsumerConfig) {
+	if cfg.Durable == "" && cfg.InactiveThreshold <= 0 {
 		cfg.InactiveThreshold = defaultInactiveThreshold
 	}
 }

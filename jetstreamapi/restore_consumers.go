@@ -66,7 +66,7 @@ func (l *loader) makeConsumer(name string, cfg *server.ConsumerConfig) (*storage
 	if apiErr := l.acc.checkNewConsumer(l.e, cfg); apiErr != nil {
 		return nil, apiErr
 	}
-	setInactiveThreshold(cfg, cfg.Durable != "")
+	setInactiveThreshold(cfg)
 	c := &consumerEntry{
 		stream: l.e, name: name, created: time.Now().UTC(), memory: l.e.memory || cfg.MemoryStorage || cfg.Direct,
 	}

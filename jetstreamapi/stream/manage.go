@@ -160,7 +160,7 @@ func (s *Stream) State(details bool, subjects string) server.StreamState { //nol
 		NumDeleted:  int(st.Deleted), //nolint:gosec // not above the number of sequences
 		Consumers:   len(*s.audience.list.Load()),
 	}
-	if st.LastSeq == 0 && s.settings.Load().cfg.FirstSeq == 0 && !s.wasPurged() {
+	if st.LastSeq == 0 && !s.wasPurged() {
 		out.FirstSeq = 0 // nothing was ever stored
 	}
 	if details && st.Deleted > 0 {
