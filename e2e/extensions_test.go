@@ -245,6 +245,41 @@ func TestDeadLetterMaxDeliver(t *testing.T) {
 	}
 }
 
+// TestManyLargeDeadLetters: more than fit into one commit.
+func TestManyLargeDeadLetters(t *testing.T) {
+	p := startGateway(t, t.TempDir())
+	js, ctx := jetStream(t, connect(t, p.URL))
+	_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "W", Subjects: []string{"w.>"}, Retention: jetstream.WorkQueuePolicy})
+	noErr(t, err)
+	_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: "D", Subjects: []string{"d"}})
+	noErr(t, err)
+	c, err := js.CreateConsumer(ctx, "W", jetstream.ConsumerConfig{
+		Durable: "C", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Second, MaxDeliver: 1,
+		Metadata: map[string]string{"ehdb.dead_letter": "D"},
+	})
+	noErr(t, err)
+	const large, small = 30, 600
+	for range large {
+		_, err = js.Publish(ctx, "w.large", make([]byte, 900<<10))
+		noErr(t, err)
+	}
+	for range small {
+		_, err = js.PublishAsync("w.small", []byte("x"))
+		noErr(t, err)
+	}
+	<-js.PublishAsyncComplete()
+	got, err := c.Fetch(large+small, jetstream.FetchMaxWait(10*time.Second))
+	noErr(t, err)
+	n := 0
+	for range got.Messages() {
+		n++
+	}
+	if n != large+small {
+		t.Fatalf("got %d messages", n)
+	}
+	eventually(t, func() bool { return streamMsgs(t, js, "W") == 0 && streamMsgs(t, js, "D") == large+small })
+}
+
 func must(t *testing.T, s string) (n int) {
 	t.Helper()
 	_, err := fmt.Sscan(s, &n)

@@ -48,7 +48,8 @@ type DeadLetterMsg struct{ Subject, Header, Data []byte }
 
 const (
 	buryRetry = int64(time.Second)
-	buryMost  = 256 // letters in one commit
+	buryMost  = 256     // letters in one commit
+	buryBytes = 4 << 20 // of letters after which a commit takes no more
 )
 
 // graves is what the machine knows of letters that could not be stored yet.
@@ -122,6 +123,9 @@ func (m *machine) buried(now int64, list []dead) {
 
 // notBuried is called when letters could not be stored.
 func (m *machine) notBuried(now int64, list []dead) {
+	if len(list) == 0 {
+		return
+	}
 	m.graves.due = now + buryRetry
 	if m.graves.told == nil {
 		m.graves.told = make(map[uint64]dead)
@@ -137,25 +141,27 @@ func (m *machine) notBuried(now int64, list []dead) {
 // are tried again; the changes are still in out then.
 func (c *Consumer) bury(out *outbox) {
 	last := c.stillDead(out)
-	letters, err := c.letters(out.dead)
+	letters, n, err := c.letters(out.dead)
+	now, later := out.dead[:n], out.dead[n:]
 	switch {
 	case err != nil:
 	case c.o.Bury == nil || c.store.choked:
 		err = errNoDeadLetters
 	default:
 		err = c.o.Bury(letters, func(group *storage.Batch) error {
-			return c.store.join(group, out, forgetAll(out.dead, last))
+			return c.store.join(group, out, forgetAll(now, last))
 		})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now().UnixNano()
+	at := time.Now().UnixNano()
+	c.m.notBuried(at, later)
 	if err != nil {
-		c.m.notBuried(now, out.dead)
+		c.m.notBuried(at, now)
 	} else {
-		c.m.buried(now, out.dead)
-		for i := range out.dead {
-			out.acked = append(out.acked, out.dead[i].seq)
+		c.m.buried(at, now)
+		for i := range now {
+			out.acked = append(out.acked, now[i].seq)
 		}
 	}
 	c.timer.set(c.m.nextDue())
@@ -183,20 +189,23 @@ func forgetAll(list []dead, last uint64) (change []byte) {
 	return change
 }
 
-// letters reads the messages of list. Those that left the stream are left out.
-func (c *Consumer) letters(list []dead) ([]DeadLetterMsg, error) {
-	letters := make([]DeadLetterMsg, 0, len(list))
-	for i := range list {
-		r, err := c.o.Stream.Log().Get(list[i].seq)
-		if errors.Is(err, storage.ErrNotFound) {
-			continue
+// letters reads the messages of list, as many as fit into one commit: n is how many of list that is. Those that left the
+// stream are left out.
+func (c *Consumer) letters(list []dead) (letters []DeadLetterMsg, n int, err error) {
+	size := 0
+	for n < min(len(list), buryMost) && size < buryBytes {
+		r, err := c.o.Stream.Log().Get(list[n].seq)
+		if err != nil && !errors.Is(err, storage.ErrNotFound) {
+			return nil, len(list), err
 		}
-		if err != nil {
-			return nil, err
+		if err == nil {
+			l := DeadLetterMsg{Subject: r.Key, Header: c.deadHeader(&list[n], &r), Data: r.Data}
+			letters = append(letters, l)
+			size += len(l.Subject) + len(l.Header) + len(l.Data)
 		}
-		letters = append(letters, DeadLetterMsg{Subject: r.Key, Header: c.deadHeader(&list[i], &r), Data: r.Data})
+		n++
 	}
-	return letters, nil
+	return letters, n, nil
 }
 
 // deadHeader is the header of a letter: the message's own, without what would make the other stream act, and what

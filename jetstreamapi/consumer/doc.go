@@ -22,9 +22,9 @@
 //
 // # Dead letters
 //
-// With ehdb.dead_letter (deadletter.go) a message that is exhausted or terminated is exhausted first, as any is that was
-// delivered too often. The shell then stores its copy in the other stream and forgets it, in one group commit with the
-// state changes of the step.
+// With ehdb.dead_letter (deadletter.go) a message that is terminated is exhausted first, as one is that was delivered
+// too often. The shell then stores its copy in the other stream and forgets it, in one group commit with the state
+// changes of the step.
 //
 // # Where it answers and NATS does not
 //

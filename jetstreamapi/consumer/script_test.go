@@ -149,7 +149,7 @@ func (h *harness) runEvent(command, arg string) (event func(m *machine), note st
 		return func(m *machine) { m.undelivered(h.now, number(h.t, seq), []byte(inbox)) }, ""
 	case "buried", "not-buried": // what the shell says of the letters with these sequences
 		var list []dead
-		for _, f := range strings.Fields(arg) {
+		for f := range strings.FieldsSeq(arg) {
 			list = append(list, dead{seq: number(h.t, f), count: 9, why: reasonTerminated, text: "as told"})
 		}
 		if command == "not-buried" {
