@@ -316,8 +316,10 @@ func (d *Directory) explain(h *Hole) {
 			What: "which were deletions (what they removed may be there again), configuration or state of streams " +
 				"and consumers, or records of logs of which nothing follows",
 		})
-	case lost == 0 && gaps == 0:
-		f.Affected = append(f.Affected, Affected{What: "it is not known which logs"})
+	case lost == 0:
+		f.Affected = append(f.Affected, Affected{
+			What: "deletions, configuration or state, and records of logs of which nothing follows: it is not known which",
+		})
 	}
 }
 

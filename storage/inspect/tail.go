@@ -193,6 +193,11 @@ func (t *tailReader) segment(id, limit uint64) error {
 			t.next)
 		return nil
 	}
+	if floor := d.floor(); !t.seen && floor > 0 && s.Base > floor {
+		t.hole(Hole{Segment: s.File, Offset: 24, From: floor, To: s.Base},
+			fmt.Sprintf("the log starts with block %d, but by the manifest those from %d on are nowhere else: a segment "+
+				"before it is missing", s.Base, floor))
+	}
 	if t.seen && s.Base > t.next {
 		prev := &d.Segments[t.last]
 		t.hole(Hole{Segment: prev.File, Offset: prev.End, From: t.next, To: s.Base},
@@ -332,11 +337,7 @@ func (t *tailReader) finish() {
 		}
 		return
 	}
-	first, last := &d.Segments[0], &d.Segments[len(d.Segments)-1]
-	if first.Base > d.floor() && d.floor() > 0 {
-		d.damage(first.File, 24, remedyRestore, "the log starts with block %d, but by the manifest those from %d on "+
-			"are nowhere else: a segment before it is missing", first.Base, d.floor())
-	}
+	last := &d.Segments[len(d.Segments)-1]
 	if t.next < d.floor() {
 		f := d.damage(last.File, last.End, remedyRepair, "the log ends before block %d, but by the manifest those up "+
 			"to %d were durable", t.next, d.floor())

@@ -39,6 +39,12 @@ func readsTheSame(t *testing.T, seed uint64, sealed bool) {
 			w.create(t, 3+round)
 		}
 	}
+	for try := 0; sealed && len(read(t, fsys.CrashClone(vfs.CrashOptions{})).Parts) == 0; try++ {
+		if try == 500 {
+			t.Fatal("no part was made")
+		}
+		w.run(t, 20) // what is sealed when is a matter of time
+	}
 	want, err := product(s)
 	must(t, err)
 	check := func(fsys vfs.FS) {
@@ -59,9 +65,6 @@ func readsTheSame(t *testing.T, seed uint64, sealed bool) {
 	check(fsys.CrashClone(vfs.CrashOptions{}))
 	must(t, s.Close())
 	check(fsys)
-	if parts := len(read(t, fsys).Parts); sealed != (parts > 0) {
-		t.Fatalf("%d parts", parts)
-	}
 	s = open(t, fsys)
 	must(t, s.Close())
 	check(fsys)
@@ -96,7 +99,8 @@ func outcome(t *testing.T, all map[string][]byte, name string, whole contents, w
 	ours := independent(t, d)
 	s, err := openStore(t.Context(), disk(t, all))
 	if err != nil {
-		if !d.Damaged() || said == "" {
+		// a manifest that is cut where an edit ends is not damaged in itself: what does not fit it is
+		if !d.Damaged() || said == "" && !strings.Contains(name, "manifest-") {
 			t.Fatalf("%s: the store does not open (%v), the reader says %q", what, err, said)
 		}
 		return

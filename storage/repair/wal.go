@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"path"
 	"slices"
 
@@ -66,7 +68,7 @@ func (p *walPlan) run(ctx context.Context) error {
 	}
 	p.last = ids[len(ids)-1]
 	p.next = floor
-	begun := p.d.Manifest != nil
+	begun := floor > 0
 	first := ids[0]
 	if s := p.segment(first); begun && s != nil && s.Base > floor && first > 1 {
 		first-- // the segments before it are missing
@@ -198,7 +200,9 @@ func (p *walPlan) mustWrite(s *inspect.Segment, end uint64) (bool, error) {
 	}
 	defer f.Close()
 	b := make([]byte, min(segmentEnd, s.Size-s.End))
-	if _, err := f.ReadAt(b, s.End); err != nil && len(b) > 0 {
+	if _, err := f.ReadAt(b, s.End); errors.Is(err, io.EOF) {
+		return true, nil // it was cut short
+	} else if err != nil {
 		return false, err
 	}
 	return slices.ContainsFunc(b, func(v byte) bool { return v != 0 }), nil
