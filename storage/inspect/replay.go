@@ -318,7 +318,8 @@ func (d *Directory) explain(h *Hole) {
 		})
 	case lost == 0:
 		f.Affected = append(f.Affected, Affected{
-			What: "deletions, configuration or state, and records of logs of which nothing follows: it is not known which",
+			What: "deletions, configuration or state, and records of logs of which nothing follows: it is not known " +
+				"which",
 		})
 	}
 }

@@ -195,8 +195,8 @@ func (t *tailReader) segment(id, limit uint64) error {
 	}
 	if floor := d.floor(); !t.seen && floor > 0 && s.Base > floor {
 		t.hole(Hole{Segment: s.File, Offset: 24, From: floor, To: s.Base},
-			fmt.Sprintf("the log starts with block %d, but by the manifest those from %d on are nowhere else: a segment "+
-				"before it is missing", s.Base, floor))
+			fmt.Sprintf("the log starts with block %d, but by the manifest those from %d on are nowhere else: a "+
+				"segment before it is missing", s.Base, floor))
 	}
 	if t.seen && s.Base > t.next {
 		prev := &d.Segments[t.last]
