@@ -98,8 +98,8 @@ func TestNATSModeJetStream(t *testing.T) {
 // operator is a nats-server's options in operator mode, and a user's credentials.
 func operator(t *testing.T) (change func(*server.Options), user nats.Option) {
 	t.Helper()
-	key := func(make func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
-		kp, err := make()
+	key := func(create func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
+		kp, err := create()
 		noErr(t, err)
 		pub, err := kp.PublicKey()
 		noErr(t, err)
@@ -113,7 +113,7 @@ func operator(t *testing.T) (change func(*server.Options), user nats.Option) {
 	accJWT, err := acc.Encode(opKey)
 	noErr(t, err)
 	u := jwt.NewUserClaims(userPub)
-	u.Permissions.Pub.Deny.Add("secret")
+	u.Pub.Deny.Add("secret")
 	userJWT, err := u.Encode(accKey)
 	noErr(t, err)
 	op := jwt.NewOperatorClaims(opPub)
@@ -152,8 +152,11 @@ func TestNATSModeLogins(t *testing.T) {
 	}{
 		"user":  {func(o *server.Options) { o.Username, o.Password = "u", "p" }, []nats.Option{nats.UserInfo("u", "p")}, []nats.Option{nats.UserInfo("u", "x")}},
 		"token": {func(o *server.Options) { o.Authorization = "t" }, []nats.Option{nats.Token("t")}, []nats.Option{nats.Token("x")}},
-		"nkey": {func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: pub}} }, []nats.Option{nats.Nkey(pub, sign)},
-			[]nats.Option{nats.Nkey(strangerPub, func(n []byte) ([]byte, error) { return stranger.Sign(n) })}},
+		"nkey": {
+			func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: pub}} },
+			[]nats.Option{nats.Nkey(pub, sign)},
+			[]nats.Option{nats.Nkey(strangerPub, func(n []byte) ([]byte, error) { return stranger.Sign(n) })},
+		},
 		"jwt": {claims, []nats.Option{creds}, []nats.Option{nats.UserInfo("u", "p")}},
 	} {
 		t.Run(name, func(t *testing.T) {

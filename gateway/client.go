@@ -148,13 +148,12 @@ func (c *client) greet() bool {
 	s := c.server
 	set := s.settings.Load()
 	refused := s.admit(c)
-	if refused == "" {
-		refused = c.openPassage()
-	}
 	if c.web && !c.upgrade(set) {
-		c.dropPassage()
 		c.writeLoop()
 		return false
+	}
+	if refused == "" {
+		refused = c.openPassage()
 	}
 	info := c.firstInfo(set)
 	c.established.Store(!set.authOf(c).Required())

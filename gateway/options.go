@@ -18,8 +18,8 @@ type Options struct {
 	Server *server.Options
 	// Bus carries the messages.
 	Bus bus.Bus
-	// Upstream, if not nil, leads to the servers that serve the clients in this one's place: it passes on what they send
-	// and are sent, and decides about nothing, logins included. Bus is not used then.
+	// Upstream, if not nil, leads to the servers that serve the clients in this one's place: what they send and are sent
+	// passes, and nothing is decided here, logins included. Bus is not used then.
 	Upstream Upstream
 	// Logger takes the log; nil discards it.
 	Logger *slog.Logger
@@ -70,11 +70,11 @@ func (o *Options) settle() error {
 		return fmt.Errorf("lame duck grace period (%v) should be strictly lower than lame duck duration (%v)",
 			s.LameDuckGracePeriod, s.LameDuckDuration)
 	}
-	if err := checkWebsocket(s); err != nil {
+	if err := checkWebsocket(s, o.Upstream != nil); err != nil {
 		return err
 	}
 	err := o.settleAuth()
-	if err == nil {
+	if o.webAuth = o.Auth; err == nil && o.Upstream == nil {
 		o.webAuth, err = newWebsocketAuth(s, o.Auth)
 	}
 	return err

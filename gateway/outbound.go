@@ -3,6 +3,7 @@ package gateway
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/noetl/ehdb-gateway/gateway/wire"
@@ -30,8 +31,9 @@ type outbound struct {
 	max     int64    // bound of pending
 	sending bool     // the writer, or who has claimed it, sends what is not in chain any more
 
-	torn  bool   // what is queued ends within a frame from upstream
-	later string // lines that wait for the end of that frame
+	torn    bool        // what is queued ends within a frame from upstream
+	later   string      // lines that wait for the end of that frame
+	waiting atomic.Bool // there are such lines
 
 	reason CloseReason // why the connection ends; empty while it lives
 	stall  chan struct{}
@@ -88,17 +90,18 @@ func (o *outbound) append(p string) {
 func (o *outbound) line(p string) {
 	if o.torn {
 		o.later += p
+		o.waiting.Store(true)
 		return
 	}
 	o.append(p)
 }
 
-// mend says whether what was queued last ended with the end of a frame. o.mu is held.
-func (o *outbound) mend(between bool) {
-	o.torn = !between
-	if between && o.later != "" {
+// mend queues the lines that have waited for the end of a frame. o.mu is held.
+func (o *outbound) mend() {
+	if o.later != "" {
 		o.append(o.later)
 		o.later = ""
+		o.waiting.Store(false)
 	}
 }
 

@@ -19,6 +19,9 @@ type Upstream interface {
 	// Open connects to one of them for the client whose connection is from and to the given addresses. info is the
 	// document of its first INFO; conn goes on behind it. It ends in bounded time.
 	Open(ctx context.Context, from, to net.Addr) (conn net.Conn, info []byte, err error)
+	// Sign returns the signature that proves to a server with this nonce that its client comes by a proxy it trusts; empty:
+	// there is nothing to prove.
+	Sign(nonce string) string
 	// Passed takes the round trip time to a server, as measured now and then on each connection.
 	Passed(rtt time.Duration)
 }
@@ -229,8 +232,8 @@ func errText(arg []byte) string { return strings.Trim(strings.TrimSpace(string(a
 // errSilent is a server upstream that does not answer any more.
 var errSilent = errors.New("no answer to PING")
 
-// checkUpstream pings the server upstream, or gives the connection up when it has not answered often enough. PINGs
-// of the client and of the server pass to the other side as they are; this one is the gateway's own, so that a half-open
+// checkUpstream pings the server upstream, or gives the connection up when it has not answered often enough. PINGs of
+// the client and of the server pass to the other side as they are; this one is the gateway's own, so that a half-open
 // connection upstream is noticed whatever the client does.
 func (c *client) checkUpstream() {
 	if c.closing.Load() {

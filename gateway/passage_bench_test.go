@@ -52,6 +52,7 @@ func BenchmarkPassage(b *testing.B) {
 		{"gateway", startBefore(b, ns, nil).ClientURL()},
 	}
 	connect := func(b *testing.B, url string) *nats.Conn {
+		b.Helper()
 		nc, err := nats.Connect(url)
 		check(b, err)
 		b.Cleanup(nc.Close)

@@ -11,7 +11,7 @@ import (
 // passDown passes on what the server upstream sends, until its connection ends.
 func (c *client) passDown(p *passage) {
 	defer p.down.Close()
-	defer p.conn.Close() //nolint:errcheck // nothing is to be done about it
+	defer p.conn.Close()
 	for {
 		n, err := p.conn.Read(p.down.Space())
 		if n > 0 {
@@ -59,6 +59,10 @@ func (c *client) backward(p *passage) {
 		case wire.OpNone, wire.OpPub, wire.OpHPub, wire.OpSub, wire.OpUnsub, wire.OpPing, wire.OpConnect, wire.OpOK:
 		}
 		run = extend(run, f.Raw)
+		if c.out.waiting.Load() && p.down.Between() {
+			c.pass(run, true)
+			run = nil
+		}
 	}
 	c.out.mu.Lock()
 	c.outMsgs += msgs
@@ -88,7 +92,10 @@ func (c *client) pass(run []byte, between bool) {
 	idle := len(o.chain) == 0
 	o.fill(run)
 	o.pending += int64(len(run))
-	o.mend(between)
+	o.torn = !between
+	if between {
+		o.mend()
+	}
 	var mine []byte
 	if idle {
 		if mine = c.claim(); mine == nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,11 +29,14 @@ func (c *client) passUp(p *passage) {
 		if err == nil || (errors.Is(err, os.ErrDeadlineExceeded) && c.runTasks()) {
 			continue
 		}
-		if errors.Is(err, io.EOF) {
-			c.close(ReasonClientClosed)
-		} else {
+		if !errors.Is(err, io.EOF) {
 			c.close(ReasonReadError)
+			return
 		}
+		closed := ReasonClientClosed
+		p.blame.Store(&closed)
+		p.finish() // the client may still want to hear what upstream says to what it has sent
+		<-c.gone
 		return
 	}
 }
@@ -58,6 +62,13 @@ func (c *client) forward(p *passage) bool {
 			p.pings++
 		case wire.OpConnect:
 			c.passConnect(p, f.Arg)
+			if line := c.completed(p, f.Arg); line != nil {
+				if !c.writeUp(p, run) || !c.writeUp(p, line) {
+					return false
+				}
+				run = nil
+				continue
+			}
 		case wire.OpErr:
 			p.accuse(ReasonParseError)
 		case wire.OpInfo:
@@ -157,6 +168,37 @@ func (c *client) passConnect(p *passage, arg []byte) {
 	if !c.closing.Load() {
 		c.pingTimer = time.AfterFunc(firstPing(set), c.checkUpstream)
 	}
+}
+
+// completed returns the line of a CONNECT to which something has to be added on the way: what a WebSocket client's cookies
+// say, and the proof that it comes by a trusted proxy. Nil: it passes as it is.
+func (c *client) completed(p *passage, arg []byte) []byte {
+	add := c.cookieLogin()
+	if sig := c.server.options.Upstream.Sign(p.lastInfo().Nonce); sig != "" {
+		add["proxy_sig"] = sig
+	}
+	if len(add) == 0 {
+		return nil
+	}
+	var doc map[string]json.RawMessage
+	if json.Unmarshal(arg, &doc) != nil {
+		return nil
+	}
+	for key, value := range add {
+		if given, has := doc[key]; has && string(given) != `""` && key != "proxy_sig" {
+			continue
+		}
+		quoted, err := json.Marshal(value)
+		if err != nil { // a string always marshals
+			panic("gateway: marshal CONNECT: " + err.Error())
+		}
+		doc[key] = quoted
+	}
+	line, err := json.Marshal(doc)
+	if err != nil {
+		return nil
+	}
+	return slices.Concat([]byte("CONNECT "), line, []byte(wire.CRLF))
 }
 
 // pingUpstream sends a PING of the gateway's own, once there is a place for it. The reader calls it.

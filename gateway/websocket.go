@@ -14,15 +14,15 @@ import (
 	"github.com/noetl/ehdb-gateway/gateway/ws"
 )
 
-// checkWebsocket refuses what a websocket block must not say.
-func checkWebsocket(o *server.Options) error {
+// checkWebsocket refuses what a websocket block must not say. upstream: others decide about logins.
+func checkWebsocket(o *server.Options, upstream bool) error {
 	w := &o.Websocket
 	switch {
 	case w.Port == 0:
 		return nil
 	case w.TLSConfig == nil && !w.NoTLS:
 		return errors.New("websocket requires TLS configuration: add tls to the block, or no_tls: true for clear text")
-	case w.JWTCookie != "" && len(o.TrustedOperators)+len(o.TrustedKeys) == 0:
+	case w.JWTCookie != "" && !upstream && len(o.TrustedOperators)+len(o.TrustedKeys) == 0:
 		return fmt.Errorf("trusted operators or trusted keys configuration is required for JWT authentication via cookie %q",
 			w.JWTCookie)
 	case w.Token != "" && (w.Username != "" || w.Password != ""):
@@ -155,6 +155,23 @@ func (c *client) upgrade(set *settings) bool {
 	c.request = req
 	c.mu.Unlock()
 	return c.endFront()
+}
+
+// cookieLogin returns what cookies say about the login, by the name of its field in CONNECT.
+func (c *client) cookieLogin() map[string]string {
+	out := map[string]string{}
+	if c.request == nil {
+		return out
+	}
+	w := &c.server.settings.Load().Websocket
+	for field, cookie := range map[string]string{
+		"jwt": w.JWTCookie, "user": w.UsernameCookie, "pass": w.PasswordCookie, "auth_token": w.TokenCookie,
+	} {
+		if value := c.request.Cookies[cookie]; cookie != "" && value != "" {
+			out[field] = value
+		}
+	}
+	return out
 }
 
 // useCookies fills in what CONNECT left out and cookies say.

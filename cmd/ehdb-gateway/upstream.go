@@ -40,7 +40,7 @@ func newUpstreams(a *app) (*upstreams, error) {
 	}
 	u, err := upstream.New(upstream.Options{
 		URLs: cfg.Upstream, Timeout: cfg.ConnectTimeout, TLS: cfg.TLS, HandshakeFirst: cfg.HandshakeFirst,
-		ProxyProtocol: cfg.ProxyProtocol,
+		ProxyProtocol: cfg.ProxyProtocol, ProxyKey: cfg.ProxyKey,
 		Events: upstream.Events{
 			Dialed: func(server string, took time.Duration, err error) {
 				if err != nil {

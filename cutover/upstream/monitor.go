@@ -44,7 +44,7 @@ type page struct {
 	err  error
 }
 
-// NewMonitor returns a Monitor of the pages below urls, one for each server. name is what the gateway's server is called.
+// NewMonitor returns a Monitor of the pages below urls, one for each server. name is what the gateway calls itself.
 func NewMonitor(urls []*url.URL, name string) *Monitor {
 	return &Monitor{
 		urls: urls, name: name, pages: map[string]*page{},
@@ -170,7 +170,7 @@ func (m *Monitor) get(ctx context.Context, at *url.URL, path, query string, v an
 	if err != nil {
 		return fmt.Errorf("monitoring page upstream: %w", err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPage))
 	if err == nil && resp.StatusCode != http.StatusOK {
 		const shown = 200

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,12 +13,14 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nkeys"
 )
 
 // Options configure an Upstream.
 type Options struct {
-	// URLs of the servers: nats://host:port, or tls:// for those that must speak TLS. A server that requires TLS gets it
-	// whatever its scheme. There is nothing else in them.
+	// URLs of the servers: nats://host:port, or tls:// for those that must speak TLS, and nothing else in them. A server
+	// that requires TLS gets it whatever its scheme.
 	URLs []*url.URL
 	// Timeout bounds one Open in all: lookups, attempts and the pauses between them. It has to be below the time that
 	// clients wait for an INFO, so that they hear a reason.
@@ -28,7 +31,9 @@ type Options struct {
 	HandshakeFirst bool
 	// ProxyProtocol tells the servers the clients' addresses, for those with proxy_protocol.
 	ProxyProtocol bool
-	Events        Events
+	// ProxyKey proves to servers that name its public key in proxies {} that clients come by this gateway; nil: none.
+	ProxyKey nkeys.KeyPair
+	Events   Events
 }
 
 // Events are called when something happens, if they are not nil. They must not block.
@@ -120,6 +125,18 @@ func (u *Upstream) Passed(rtt time.Duration) {
 	}
 }
 
+// Sign implements gateway.Upstream.
+func (u *Upstream) Sign(nonce string) string {
+	if u.o.ProxyKey == nil || nonce == "" {
+		return ""
+	}
+	sig, err := u.o.ProxyKey.Sign([]byte(nonce))
+	if err != nil { // the server will say that the client does not come by a proxy
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(sig)
+}
+
 // Open connects to one of the servers for a client whose connection is from and to these addresses. It goes through the
 // servers until one answers or the time is over. info is the document of the server's first INFO, and conn goes on
 // behind it.
@@ -202,7 +219,8 @@ func (u *Upstream) attempt(
 		s.failed++
 		s.stats.Failures++
 		s.stats.LastErr = err.Error()
-		s.leftTill = time.Now().Add(min(minLeft<<min(s.failed-1, 10), maxLeft)) //nolint:mnd // doubles, and stays in range
+		const most = 10 // doublings, more than maxLeft has room for
+		s.leftTill = time.Now().Add(min(minLeft<<min(s.failed-1, most), maxLeft))
 	}
 	u.mu.Unlock()
 	if f := u.o.Events.Dialed; f != nil {

@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
 	"go.uber.org/goleak"
 
 	"github.com/noetl/ehdb-gateway/gateway/wire"
@@ -26,10 +28,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func check(t testing.TB, err error) {
-	t.Helper()
+func check(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -60,19 +62,17 @@ func urls(t *testing.T, list ...string) (out []*url.URL) {
 	return out
 }
 
-func open(t *testing.T, o Options) (net.Conn, wire.Info, error) {
+func open(t *testing.T, o Options) (net.Conn, error) {
 	t.Helper()
 	u, err := New(o)
 	check(t, err)
 	from := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 7777}
 	to := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 4222}
-	conn, doc, err := u.Open(t.Context(), from, to)
-	var info wire.Info
+	conn, _, err := u.Open(t.Context(), from, to)
 	if err == nil {
-		check(t, json.Unmarshal(doc, &info))
 		t.Cleanup(func() { _ = conn.Close() })
 	}
-	return conn, info, err
+	return conn, err
 }
 
 // pinged demands that a connection works.
@@ -140,7 +140,7 @@ func TestTLS(t *testing.T) {
 			if tc.want != "" {
 				tc.o.Timeout = 300 * time.Millisecond
 			}
-			conn, _, err := open(t, tc.o)
+			conn, err := open(t, tc.o)
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) || !errors.Is(err, ErrUnreachable) {
 					t.Fatalf("got %v, want %q", err, tc.want)
@@ -159,7 +159,7 @@ func TestTLS(t *testing.T) {
 // With the PROXY protocol the server knows the client's address.
 func TestProxyProtocol(t *testing.T) {
 	ns := startNATS(t, func(o *server.Options) { o.ProxyProtocol = true })
-	conn, _, err := open(t, Options{URLs: urls(t, ns.ClientURL()), ProxyProtocol: true})
+	conn, err := open(t, Options{URLs: urls(t, ns.ClientURL()), ProxyProtocol: true})
 	check(t, err)
 	pinged(t, conn)
 	z, err := ns.Connz(nil)
@@ -170,6 +170,36 @@ func TestProxyProtocol(t *testing.T) {
 	u, err := New(Options{URLs: urls(t, ns.ClientURL()), ProxyProtocol: true})
 	check(t, err)
 	check(t, u.Check(t.Context())) // for nobody in particular
+}
+
+// A server that wants to be sure that its clients come by the gateway is told so.
+func TestTrustedProxy(t *testing.T) {
+	key, err := nkeys.CreateServer()
+	check(t, err)
+	pub, err := key.PublicKey()
+	check(t, err)
+	ns := startNATS(t, func(o *server.Options) {
+		o.Proxies = &server.ProxiesConfig{Trusted: []*server.ProxyConfig{{Key: pub}}}
+	})
+	u, err := New(Options{URLs: urls(t, ns.ClientURL()), ProxyKey: key})
+	check(t, err)
+	conn, doc, err := u.Open(t.Context(), nil, nil)
+	check(t, err)
+	defer conn.Close()
+	var info wire.Info
+	check(t, json.Unmarshal(doc, &info))
+	_, err = fmt.Fprintf(conn, "CONNECT {\"verbose\":true,\"proxy_sig\":%q}\r\nPING\r\n", u.Sign(info.Nonce))
+	check(t, err)
+	check(t, conn.SetDeadline(time.Now().Add(5*time.Second)))
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || line != "+OK\r\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	z, err := ns.Connz(nil)
+	check(t, err)
+	if len(z.Conns) != 1 || z.Conns[0].Proxy == nil || z.Conns[0].Proxy.Key != pub {
+		t.Errorf("connz: %+v", z.Conns[0])
+	}
 }
 
 // What is not a NATS server is called so.
@@ -187,7 +217,7 @@ func TestNotNATS(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	_, _, err = open(t, Options{URLs: urls(t, "nats://"+l.Addr().String()), Timeout: 100 * time.Millisecond})
+	_, err = open(t, Options{URLs: urls(t, "nats://"+l.Addr().String()), Timeout: 100 * time.Millisecond})
 	if err == nil || !strings.Contains(err.Error(), `not a NATS server: it begins with "SSH-2.0-x"`) {
 		t.Errorf("got %v", err)
 	}
@@ -199,7 +229,7 @@ func TestOpenIsBounded(t *testing.T) {
 	check(t, err)
 	defer silent.Close()
 	start := time.Now()
-	_, _, err = open(t, Options{URLs: urls(t, "nats://"+silent.Addr().String(), "nats://127.0.0.1:1"), Timeout: 400 * time.Millisecond})
+	_, err = open(t, Options{URLs: urls(t, "nats://"+silent.Addr().String(), "nats://127.0.0.1:1"), Timeout: 400 * time.Millisecond})
 	if took := time.Since(start); err == nil || took < 300*time.Millisecond || took > 5*time.Second {
 		t.Errorf("%v after %v", err, took)
 	}
@@ -251,10 +281,10 @@ func TestLookup(t *testing.T) {
 	ns := startNATS(t, nil)
 	_, port, err := net.SplitHostPort(ns.Addr().String())
 	check(t, err)
-	conn, _, err := open(t, Options{URLs: urls(t, "nats://localhost:"+port)})
+	conn, err := open(t, Options{URLs: urls(t, "nats://localhost:"+port)})
 	check(t, err)
 	pinged(t, conn)
-	_, _, err = open(t, Options{URLs: urls(t, "nats://does-not-exist.invalid:4222"), Timeout: 200 * time.Millisecond})
+	_, err = open(t, Options{URLs: urls(t, "nats://does-not-exist.invalid:4222"), Timeout: 200 * time.Millisecond})
 	if err == nil || !strings.Contains(err.Error(), "does-not-exist.invalid") {
 		t.Errorf("got %v", err)
 	}

@@ -46,8 +46,8 @@ type Upstream interface {
 	Bus() any
 }
 
-// UnavailableError is an error of a provider that does not know the answer now. The page says so with status 503, as text:
-// scalers would take JSON for figures.
+// UnavailableError is an error of a provider that does not know the answer now. The page says so with status 503, as
+// text: scalers would take JSON for figures.
 type UnavailableError struct{ Err error }
 
 // Error implements error.

@@ -36,7 +36,9 @@ const (
 
 // String returns the verb as written on the wire.
 func (o Op) String() string {
-	names := [...]string{"", "PUB", "HPUB", "SUB", "UNSUB", "PING", "PONG", "CONNECT", "INFO", "+OK", "-ERR", "MSG", "HMSG"}
+	names := [...]string{
+		"", "PUB", "HPUB", "SUB", "UNSUB", "PING", "PONG", "CONNECT", "INFO", "+OK", "-ERR", "MSG", "HMSG",
+	}
 	if int(o) < len(names) {
 		return names[o]
 	}

@@ -1,13 +1,17 @@
 package config
 
 import (
+	"bytes"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
 )
 
 // Bus is the bus {} block: which bus serves the clients, and the NATS servers behind the gateway.
@@ -16,10 +20,11 @@ type Bus struct {
 	Upstream []*url.URL // the NATS servers, nats:// or tls://
 	// ConnectTimeout bounds how long a client waits until a server upstream was found; 0: the default.
 	ConnectTimeout time.Duration
-	TLS            *tls.Config // for connections upstream that use it; nil: the system's authorities
-	HandshakeFirst bool        // TLS upstream starts before INFO
-	ProxyProtocol  bool        // tell the servers upstream where clients come from
-	Monitor        []*url.URL  // monitoring pages of the servers upstream
+	TLS            *tls.Config   // for connections upstream that use it; nil: the system's authorities
+	HandshakeFirst bool          // TLS upstream starts before INFO
+	ProxyProtocol  bool          // tell the servers upstream where clients come from
+	ProxyKey       nkeys.KeyPair // proves to them that clients come by this gateway; nil: none
+	Monitor        []*url.URL    // monitoring pages of the servers upstream
 }
 
 const (
@@ -39,6 +44,7 @@ func (d *decoder) bus(v any) Bus {
 			f.duration(&b.ConnectTimeout, minConnectTimeout, maxConnectTimeout)
 		},
 		"proxy_protocol": func(f field) { f.boolean(&b.ProxyProtocol) },
+		"proxy_key_file": func(f field) { b.ProxyKey = f.seed() },
 		"tls":            func(f field) { d.busTLS(f, &b) },
 	})
 	b.Mode = Mode(strings.ToLower(mode))
@@ -63,6 +69,25 @@ func (d *decoder) busTLS(f field, b *Bus) {
 	cfg.InsecureSkipVerify = o.Insecure //nolint:gosec // the operator says so
 	cfg.RootCAs = cfg.ClientCAs         // here this side is the client
 	b.TLS = cfg
+}
+
+// seed takes the path of a file with an nkey seed.
+func (f field) seed() nkeys.KeyPair {
+	var path string
+	if f.text(&path); path == "" {
+		return nil
+	}
+	b, err := os.ReadFile(path) //nolint:gosec // the operator's own file
+	if err != nil {
+		f.errorf("%w", err)
+		return nil
+	}
+	key, err := nkeys.FromSeed(bytes.TrimSpace(b))
+	if err != nil {
+		f.errorf("%s does not hold an nkey seed: %w", path, err)
+		return nil
+	}
+	return key
 }
 
 // urls takes one URL or a list of them.
@@ -162,21 +187,29 @@ func (b *Bus) settle(f *flags, lookupEnv func(string) (string, bool)) error {
 	if err := b.chooseUpstream(f.upstream, lookupEnv); err != nil {
 		return err
 	}
-	mode, err := chooseMode(f.bus, lookupEnv, b.Mode, len(b.Upstream) > 0)
+	unsaid := ModeEHDB
+	if len(b.Upstream) > 0 {
+		unsaid = ModeNATS
+	}
+	mode, err := chooseMode(f.bus, lookupEnv, b.Mode, unsaid)
 	if err != nil {
 		return err
 	}
 	if b.Mode = mode; mode == ModeNATS && len(b.Upstream) == 0 {
-		return fmt.Errorf("bus mode %q needs the NATS servers: bus { upstream: [\"nats://host:4222\"] }, --upstream or %s",
-			mode, upstreamVariable)
+		return fmt.Errorf("bus mode %q needs the NATS servers: bus { upstream: [\"nats://host:4222\"] }, --upstream "+
+			"or %s", mode, upstreamVariable)
 	}
 	return nil
 }
 
 // passOn settles what the rest of the file means when the servers upstream serve the clients: what those decide is left
 // aside here, so that one file does for every mode.
-func (c *Config) passOn() {
+func (c *Config) passOn() error {
 	o := c.Server
+	if o.ProxyProtocol && c.Bus.ProxyProtocol {
+		return errors.New("proxy_protocol and bus.proxy_protocol: the servers upstream would be told the address of the " +
+			"proxy in front of this gateway for that of every client; set one of them")
+	}
 	var aside []string
 	for name, used := range map[string]bool{
 		"jetstream":          o.JetStream,
@@ -190,10 +223,11 @@ func (c *Config) passOn() {
 		}
 	}
 	if len(aside) > 0 {
-		c.Warnings = append(c.Warnings, "Bus mode nats: the servers upstream decide about logins and keep the streams. "+
-			"Of this file these are not used: "+listed(aside))
+		c.Warnings = append(c.Warnings, "Bus mode nats: the servers upstream decide about logins and keep the streams; "+
+			"not used of this configuration: "+listed(aside))
 	}
 	o.JetStream, o.TLSMap = false, false
 	o.TrustedOperators, o.TrustedKeys, o.AccountResolver = nil, nil, nil
 	c.EHDB.AllowStandalone = true // no streams of its own
+	return nil
 }

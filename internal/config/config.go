@@ -110,7 +110,7 @@ func (c *Config) readOwnBlocks(file *parsedFile, f *flags, lookupEnv func(string
 		return err
 	}
 	if c.Bus.Mode == ModeNATS {
-		c.passOn()
+		return c.passOn()
 	}
 	return nil
 }

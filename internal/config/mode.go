@@ -18,14 +18,10 @@ const (
 // The environment's names for the mode: ours, and the one that operators of command buses already use.
 var modeVariables = []string{"EHDB_BUS", "NOETL_COMMAND_BUS"}
 
-// chooseMode settles the mode: the flag, else the environment, else the file, else nats if there are servers upstream,
-// else ehdb. Variables that contradict each other are an error: an operator who rolls back with one of them must not be
+// chooseMode settles the mode: the flag, else the environment, else the file, else unsaid. Variables that contradict each other are an error: an operator who rolls back with one of them must not be
 // overruled by a forgotten other.
-func chooseMode(flagged string, lookupEnv func(string) (string, bool), file Mode, upstream bool) (Mode, error) {
-	mode, source := ModeEHDB, ""
-	if upstream {
-		mode = ModeNATS
-	}
+func chooseMode(flagged string, lookupEnv func(string) (string, bool), file, unsaid Mode) (Mode, error) {
+	mode, source := unsaid, ""
 	if file != "" {
 		mode, source = file, "bus.mode in the configuration file"
 	}
@@ -48,8 +44,8 @@ func chooseMode(flagged string, lookupEnv func(string) (string, bool), file Mode
 	case ModeEHDB, ModeNATS:
 		return mode, nil
 	case ModeShadow:
-		return "", fmt.Errorf("bus mode %q (from %s) is not served by this build: %q passes clients on to the NATS servers "+
-			"and keeps no copy, %q serves them from this server's own streams", mode, source, ModeNATS, ModeEHDB)
+		return "", fmt.Errorf("bus mode %q (from %s) is not served by this build: %q passes clients on to the NATS "+
+			"servers and keeps no copy, %q serves them from this server's own streams", mode, source, ModeNATS, ModeEHDB)
 	default:
 		return "", fmt.Errorf("bus mode %q (from %s) is not one of ehdb, nats, shadow", mode, source)
 	}

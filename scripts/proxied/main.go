@@ -84,8 +84,7 @@ func run(args []string) (int, error) {
 func passed(cmd *exec.Cmd) (int, error) {
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	err := cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode(), nil
 	}
 	return 0, err
@@ -121,8 +120,8 @@ var (
 	}
 	gatewayKeys = []string{
 		"host", "net", "listen", "port", "http", "http_port", "https", "https_port", "monitor_port", "http_base_path",
-		"tls", "websocket", "server_name", "pidfile", "pid_file", "ports_file_dir", "log_file", "logfile", "debug", "trace",
-		"logtime", "client_advertise", "lame_duck_duration", "lame_duck_grace_period",
+		"tls", "websocket", "server_name", "pidfile", "pid_file", "ports_file_dir", "log_file", "logfile", "debug",
+		"trace", "logtime", "client_advertise", "lame_duck_duration", "lame_duck_grace_period",
 	}
 	sharedKeys = []string{
 		"server_name", "debug", "trace", "logtime", "ping_interval", "ping_max", "write_deadline", "max_control_line",
@@ -157,7 +156,7 @@ func (p *pair) split(url string) error {
 			}
 		}
 	}
-	maps.DeleteFunc(up, func(k string, _ any) bool { return strings.EqualFold(k, "bus") || strings.EqualFold(k, "ehdb") })
+	maps.DeleteFunc(up, func(k string, _ any) bool { return contains([]string{"bus", "ehdb"}, k) })
 	up["host"], up["port"] = "127.0.0.1", -1
 	gw["bus"] = map[string]any{"mode": "nats", "upstream": []string{url}}
 	return errors.Join(write(p.path("nats.conf"), up), write(p.path("gateway.conf"), gw))
@@ -196,7 +195,7 @@ func (p *pair) startNATS() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer log.Close()
+	defer log.Close() //nolint:errcheck // the child writes to it
 	p.nats.Stdout, p.nats.Stderr = log, log
 	p.nats.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := p.nats.Start(); err != nil {
@@ -252,8 +251,7 @@ func (p *pair) wait() (int, error) {
 			}
 			_ = p.gateway.Process.Signal(s)
 		case err := <-ended:
-			var exit *exec.ExitError
-			if errors.As(err, &exit) {
+			if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 				return max(exit.ExitCode(), 1), nil
 			}
 			return 0, err
