@@ -141,6 +141,9 @@ func (m *machine) notBuried(now int64, list []dead) {
 // are tried again; the changes are still in out then.
 func (c *Consumer) bury(out *outbox) {
 	last := c.stillDead(out)
+	if len(out.dead) == 0 {
+		return
+	}
 	letters, n, err := c.letters(out.dead)
 	now, later := out.dead[:n], out.dead[n:]
 	switch {
@@ -231,8 +234,16 @@ func (c *Consumer) deadHeader(d *dead, r *storage.Record) []byte {
 	return header
 }
 
+// maxDeadText is the most bytes of HeaderDeadText.
+const maxDeadText = 1024
+
 // oneLine makes text fit for the value of a header.
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+func oneLine(text string) string {
+	if len(text) > maxDeadText {
+		text = strings.ToValidUTF8(text[:maxDeadText], "")
+	}
+	return strings.Join(strings.Fields(text), " ")
+}
 
 // actsOnStream tells the headers by which a stream does more than store a message, and those of an earlier letter.
 func actsOnStream(name []byte) bool {
