@@ -111,3 +111,28 @@ func TestImportsByClaims(t *testing.T) {
 		}
 	})
 }
+
+func TestJetStreamTiers(t *testing.T) {
+	sys, a, b := newTenant(t, "SYS"), newTenant(t, "A"), newTenant(t, "B")
+	a.claims.Limits.JetStreamTieredLimits = jwt.JetStreamTieredLimits{
+		"R1": {MemoryStorage: 1 << 20, DiskStorage: 1 << 20, Streams: 2, Consumer: 1},
+		"R3": {MemoryStorage: 1 << 21, DiskStorage: 1 << 21, Streams: 4, Consumer: 3},
+	}
+	b.claims.Limits.JetStreamTieredLimits = jwt.JetStreamTieredLimits{"R3": {DiskStorage: 1 << 20, Streams: 1, Consumer: 1}}
+	compareWith(t, operatorConf(t, sys, a, b), func(t *testing.T, e endpoint, tr *transcript) {
+		const calls = `
+			INFO
+			STREAM.CREATE.S1 {"name":"S1","subjects":["s1"],"max_bytes":1000}
+			STREAM.CREATE.S3 {"name":"S3","subjects":["s3"],"num_replicas":3}
+			STREAM.CREATE.S4 {"name":"S4","subjects":["s4"],"max_bytes":1048576}
+			STREAM.CREATE.S2 {"name":"S2","subjects":["s2"],"storage":"memory"}
+			STREAM.CREATE.S5 {"name":"S5","subjects":["s5"]}
+			CONSUMER.CREATE.S1.C {"stream_name":"S1","config":{"durable_name":"C"}}
+			CONSUMER.CREATE.S1.D {"stream_name":"S1","config":{"durable_name":"D"}}
+			INFO
+		`
+		na := connect(t, e.URL, a.login(t))
+		api(t, na, tr, calls)
+		api(t, connect(t, e.URL, b.login(t)), tr, calls)
+	})
+}

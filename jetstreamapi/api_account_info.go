@@ -36,6 +36,7 @@ func (a *account) stats() *server.JetStreamAccountStats {
 	for _, e := range a.streams {
 		st.Consumers += len(e.consumers)
 	}
+	a.addTiers(st)
 	return st
 }
 

@@ -121,6 +121,9 @@ func (a *account) createdBefore(e *streamEntry, cfg *server.StreamConfig, done f
 
 // checkStreamCount checks the account's limits before the configuration is looked at closely.
 func (a *account) checkStreamCount(cfg *server.StreamConfig) *jsapi.Error {
+	if apiErr := a.checkTier(cfg); apiErr != nil {
+		return apiErr
+	}
 	lim := a.limits.Load()
 	a.mu.RLock()
 	n := len(a.streams)

@@ -34,6 +34,7 @@ type Service struct {
 	outsiders map[string]*account // guarded by reload
 
 	batches   stream.Batches // what those of all streams share
+	tiers     atomic.Pointer[map[string]Tiers] // nil: no account has any
 	used      usage
 	apiTotal  atomic.Uint64
 	apiErrors atomic.Uint64

@@ -17,6 +17,7 @@ import (
 	"github.com/noetl/ehdb-gateway/gateway/resolver"
 	"github.com/noetl/ehdb-gateway/internal/accounts"
 	"github.com/noetl/ehdb-gateway/internal/config"
+	"github.com/noetl/ehdb-gateway/jetstreamapi"
 )
 
 // operator is what there is in operator mode: accounts that come with JWTs, and JetStream for those that may have it.
@@ -30,6 +31,7 @@ type operator struct {
 	streams *streams           // nil: JetStream is off, or not up yet
 	links   *accounts.Registry // nil: not yet
 	limits  map[string]config.AccountLimits
+	tiers   map[string]jetstreamapi.Tiers
 	without map[string]bool // accounts that have no JetStream
 }
 
@@ -38,7 +40,8 @@ func newOperator(cfg *config.Config, log *slog.Logger) (*operator, error) {
 	if !cfg.OperatorMode() {
 		return nil, nil
 	}
-	o := &operator{log: log, limits: map[string]config.AccountLimits{}, without: map[string]bool{}}
+	o := &operator{log: log, limits: map[string]config.AccountLimits{}, without: map[string]bool{},
+		tiers: map[string]jetstreamapi.Tiers{}}
 	source := auth.AccountSource(cfg.Server.AccountResolver)
 	if r := cfg.Resolver; r.Kind != "" {
 		dir, err := resolver.OpenDir(resolver.DirConfig{
@@ -125,13 +128,15 @@ func (o *operator) serveStreams(s *streams) error {
 
 // accountChanged follows the claims of an account.
 func (o *operator) accountChanged(a *auth.Account) {
-	limits, has := streamLimits(a)
+	limits, tiers, has := streamLimits(a)
 	o.mu.Lock()
 	if has {
 		o.limits[a.Name()] = limits
+		o.setTiers(a.Name(), tiers)
 		delete(o.without, a.Name())
 	} else {
 		delete(o.limits, a.Name())
+		o.setTiers(a.Name(), nil)
 		o.without[a.Name()] = !linksOf(a).ImportsJetStream()
 	}
 	links := o.links
@@ -143,6 +148,15 @@ func (o *operator) accountChanged(a *auth.Account) {
 		o.log.Error("Error configuring JetStream for account {account}: {error}",
 			slog.String("account", a.Name()), slog.Any("error", err))
 	}
+}
+
+// setTiers notes an account's limits by tier; nil: it has none. o.mu is held.
+func (o *operator) setTiers(account string, tiers jetstreamapi.Tiers) {
+	if tiers == nil {
+		delete(o.tiers, account)
+		return
+	}
+	o.tiers[account] = tiers
 }
 
 // linksOf is what an account offers and takes; nothing once it is gone.
@@ -166,7 +180,7 @@ func (o *operator) serveLinks(r *accounts.Registry) {
 // setStreams makes JetStream follow.
 func (o *operator) setStreams() error {
 	o.mu.Lock()
-	s, limits := o.streams, maps.Clone(o.limits)
+	s, limits, tiers := o.streams, maps.Clone(o.limits), maps.Clone(o.tiers)
 	var without []string
 	for name, is := range o.without {
 		if is {
@@ -178,23 +192,24 @@ func (o *operator) setStreams() error {
 		return nil
 	}
 	slices.Sort(without)
+	s.svc.SetTiers(tiers)
 	return s.svc.SetAccounts(limits, without)
 }
 
-// streamLimits returns the JetStream limits in an account's claims; false: it has no JetStream. Where the limits are by
-// tier, those of the tier that a single server can serve hold.
-func streamLimits(a *auth.Account) (config.AccountLimits, bool) {
+// streamLimits returns the JetStream limits in an account's claims, by tier if they are; false: it has no JetStream.
+func streamLimits(a *auth.Account) (limits config.AccountLimits, tiers jetstreamapi.Tiers, has bool) {
 	l := a.Claims.Limits
 	if a.Gone || !l.IsJSEnabled() {
-		return config.AccountLimits{}, false
+		return limits, nil, false
 	}
-	of := l.JetStreamLimits
-	if tier, ok := l.JetStreamTieredLimits["R1"]; ok {
-		of = tier
-	} else if len(l.JetStreamTieredLimits) > 0 {
-		return config.AccountLimits{}, false
+	if len(l.JetStreamTieredLimits) == 0 {
+		return limitsOf(l.JetStreamLimits), nil, true
 	}
-	return limitsOf(of), true
+	tiers = jetstreamapi.Tiers{}
+	for name, tier := range l.JetStreamTieredLimits {
+		tiers[name] = limitsOf(tier)
+	}
+	return tiers.Here(), tiers, true
 }
 
 func limitsOf(l jwt.JetStreamLimits) config.AccountLimits {

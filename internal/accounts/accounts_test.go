@@ -3,6 +3,7 @@ package accounts
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -241,4 +242,35 @@ func TestFromClaims(t *testing.T) {
 	if m := a.Mappings[0]; m.Subject != "m" || m.Destinations[0] != (Destination{Subject: "n", Weight: 100}) {
 		t.Errorf("mapping %+v", m)
 	}
+}
+
+// TestReplaceTouchesOnlyWhatChanges: a reload does not interrupt the imports that stay.
+func TestReplaceTouchesOnlyWhatChanges(t *testing.T) {
+	var applied []string
+	r := NewRegistry("", "SYS", func(account string, _ *bus.Links) { applied = append(applied, account) },
+		func(account string, err error) { t.Error(account, err) })
+	defer r.Close()
+	// Made anew each time, as by a reload.
+	all := func(subject string) []*Account {
+		return []*Account{
+			{Name: "SYS"}, {Name: "A", Exports: []Export{{Subject: subject, Service: true}}},
+			{Name: "B", Imports: []Import{{Account: "A", Subject: "svc.x", Local: "svc", Service: true}}}, {Name: "C"},
+		}
+	}
+	expect := func(label string, want ...string) {
+		t.Helper()
+		slices.Sort(applied)
+		if !slices.Equal(applied, want) {
+			t.Errorf("%s: %v, not %v", label, applied, want)
+		}
+		applied = nil
+	}
+	r.Replace(all("svc.*"))
+	expect("at first", "A", "B", "C", "SYS")
+	r.Replace(all("svc.*"))
+	expect("nothing changed")
+	r.Replace(all("svc.>"))
+	expect("the exporter changed", "A", "B")
+	r.Replace(all("svc.>")[:3])
+	expect("one is gone", "C")
 }

@@ -2,6 +2,8 @@ package accounts
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,52 +38,67 @@ func NewRegistry(
 	}
 }
 
-// Replace makes list all the accounts there are.
+// Replace makes list all the accounts there are. The links of those that stay as they are, and take from none that
+// changes, are not touched: nothing that passes through them meanwhile is lost.
 func (r *Registry) Replace(list []*Account) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	gone := r.accounts
+	old := r.accounts
 	r.accounts = make(map[string]*Account, len(list))
-	r.exports = make(map[*Export]*bus.Export)
+	changed := map[string]bool{}
 	for _, a := range list {
-		r.accounts[a.Name] = r.equip(a)
-		delete(gone, a.Name)
+		now := r.equip(a)
+		if was := old[a.Name]; was != nil && reflect.DeepEqual(was, now) {
+			now = was // with it, its exports stay the same ones
+		} else {
+			changed[a.Name] = true
+			r.dropExports(was)
+		}
+		r.accounts[a.Name] = now
 	}
-	for name := range gone {
-		r.link(name)
-	}
-	for name := range r.accounts {
-		r.link(name)
-	}
-	r.schedule()
-}
-
-// Set puts one account in force, in the place of the one of that name.
-func (r *Registry) Set(a *Account) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if was := r.accounts[a.Name]; was != nil {
-		for i := range was.Exports {
-			delete(r.exports, &was.Exports[i])
+	for name, was := range old {
+		if r.accounts[name] == nil {
+			changed[name] = true
+			r.dropExports(was)
+			r.link(name)
 		}
 	}
-	r.accounts[a.Name] = r.equip(a)
-	r.link(a.Name)
-	for name, other := range r.accounts {
-		if name != a.Name && other.importsFrom(a.Name) {
+	for name, a := range r.accounts {
+		if changed[name] || a.importsFrom(func(from string) bool { return changed[from] }) {
 			r.link(name)
 		}
 	}
 	r.schedule()
 }
 
-func (a *Account) importsFrom(name string) bool {
-	for i := range a.Imports {
-		if a.Imports[i].Account == name {
-			return true
+// dropExports forgets the exports of an account that changes; nil: there was none.
+func (r *Registry) dropExports(a *Account) {
+	if a == nil {
+		return
+	}
+	for i := range a.Exports {
+		delete(r.exports, &a.Exports[i])
+	}
+}
+
+// Set puts one account in force, in the place of the one of that name.
+func (r *Registry) Set(a *Account) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dropExports(r.accounts[a.Name])
+	r.accounts[a.Name] = r.equip(a)
+	r.link(a.Name)
+	for name, other := range r.accounts {
+		if name != a.Name && other.importsFrom(func(from string) bool { return from == a.Name }) {
+			r.link(name)
 		}
 	}
-	return false
+	r.schedule()
+}
+
+// importsFrom reports whether a takes something from an account that which selects.
+func (a *Account) importsFrom(which func(account string) bool) bool {
+	return slices.ContainsFunc(a.Imports, func(im Import) bool { return which(im.Account) })
 }
 
 // Get returns an account, nil if there is none of that name.

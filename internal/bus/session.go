@@ -33,6 +33,7 @@ const (
 	maxQueued    = 1 << 16 // deliveries, each of 128 bytes; then they are handed over early
 	maxBatches   = 4096    // receivers remembered
 	maxScratch   = 1 << 14 // room kept for matching
+	maxAbroad    = 64      // other accounts whose matches are remembered
 	sweepFlushes = 4096    // flushes between sweeps of the cache
 	maxPrompt    = 64      // receivers that are sent to at once: some microseconds of the publisher each
 )
@@ -206,6 +207,9 @@ func (s *session) tidy() {
 		s.cache.clear()
 		clear(s.abroad)
 		s.scratch.reset()
+	}
+	if len(s.abroad) > maxAbroad {
+		clear(s.abroad)
 	}
 	if cap(s.matched) > maxScratch {
 		s.scratch, s.matched = result{}, nil
