@@ -26,10 +26,20 @@ func (d *difference) String() string {
 
 // diffPlayer plays scripts on both sides at once and compares after each line.
 type diffPlayer struct {
-	sides             [2]*diffSide
-	settle            time.Duration // pause after each line: both do things after they have answered
-	patience          time.Duration // how long the two may differ
-	purged, restarted bool          // the script has come to that
+	sides    [2]*diffSide
+	settle   time.Duration            // pause after each line: both do things after they have answered
+	patience time.Duration            // how long the two may differ
+	tamper   func(line string) string // what the gateway plays instead of a line; nil: the line
+
+	purged, restarted bool // the script has come to that
+}
+
+// side is the line that a side plays.
+func (p *diffPlayer) side(i int, line string) string {
+	if p.tamper != nil && i == 1 {
+		return p.tamper(line)
+	}
+	return line
 }
 
 // play plays a script from the beginning. nil means that the two were equal to the end.
@@ -55,7 +65,7 @@ func (p *diffPlayer) play(script []string) (*difference, error) {
 func (p *diffPlayer) both(line string) (out [2]string) {
 	var wg sync.WaitGroup
 	for i, s := range p.sides {
-		wg.Go(func() { out[i] = s.run(line) })
+		wg.Go(func() { out[i] = s.run(p.side(i, line)) })
 	}
 	wg.Wait()
 	if p.purged {
@@ -70,7 +80,7 @@ func (p *diffPlayer) both(line string) (out [2]string) {
 func (p *diffPlayer) step(line string) *difference {
 	deadline := time.Now().Add(p.patience)
 	out := p.both(line)
-	for out[0] != out[1] && !diffAllowed(line, out[0]) {
+	for out[0] != out[1] && !diffAllowed(line, out[0], out[1]) {
 		if !diffReads(line) || time.Now().After(deadline) {
 			return lineDifference(out[0], out[1])
 		}
