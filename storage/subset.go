@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/noetl/ehdb-gateway/storage/part"
@@ -66,6 +67,49 @@ func (s *Subset) Pass(seq uint64) {
 	}
 }
 
+// Add takes in the visible record at seq, which is above all that are there already; false if it is not in the log.
+func (s *Subset) Add(seq uint64) bool {
+	one := s.l.NewSubset([]uint64{seq})
+	switch {
+	case one.Len() == 0:
+		return false
+	case s.live == 0:
+		*s = *one
+		return true
+	}
+	if len(s.members) > 2*s.live+subsetSlack {
+		s.members = slices.DeleteFunc(s.members, func(m member) bool { return m.gone })
+	}
+	s.members = append(s.members, member{seq: seq})
+	s.live++
+	return true
+}
+
+// subsetSlack is how many members that are gone a growing Subset keeps at least, beside as many as there are live ones.
+const subsetSlack = 64
+
+// Remove leaves the record at seq out from now on, if it is there.
+func (s *Subset) Remove(seq uint64) {
+	if i, ok := s.find(seq); ok {
+		s.members[i].gone = true
+		s.live--
+		s.trim()
+	}
+}
+
+// Has reports whether the record at seq is one of those that Len counts.
+func (s *Subset) Has(seq uint64) bool {
+	s.sync()
+	_, ok := s.find(seq)
+	return ok
+}
+
+// find returns where the member with seq is; false if it is not there or gone.
+func (s *Subset) find(seq uint64) (int, bool) {
+	i := sort.Search(len(s.members), func(i int) bool { return s.members[i].seq >= seq })
+	return i, i < len(s.members) && s.members[i].seq == seq && !s.members[i].gone
+}
+
 // Seqs returns the sequences of what is still in the log and not passed.
 func (s *Subset) Seqs() []uint64 {
 	s.sync()
@@ -97,11 +141,11 @@ func (s *Subset) sync() {
 
 // lose takes note of a removal; false if it may have been of any of several.
 func (s *Subset) lose(r *removal) bool {
-	i := sort.Search(len(s.members), func(i int) bool { return s.members[i].seq >= r.seq })
+	i, there := s.find(r.seq)
 	if r.end != 0 {
 		return i == len(s.members) || s.members[i].seq >= r.end
 	}
-	if i < len(s.members) && s.members[i].seq == r.seq && !s.members[i].gone {
+	if there {
 		s.members[i].gone = true
 		s.live--
 	}

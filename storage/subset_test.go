@@ -94,3 +94,56 @@ func TestPassWhatIsGone(t *testing.T) {
 		}
 	}
 }
+
+// TestSubsetGrows: a subset that records are added to and taken out of one by one keeps count, through deletes, and does
+// not keep what is gone.
+func TestSubsetGrows(t *testing.T) {
+	s := open(t, Options{Shards: 1})
+	l := create(t, s)
+	const n = 2000
+	for seq := uint64(1); seq <= n; seq++ {
+		if err := l.Append(rec(seq, "k", 1), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(t, l)
+	if _, err := l.Delete([]uint64{2}, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, l)
+	sub := l.NewSubset(nil)
+	if sub.Add(2) || sub.Add(n+1) || sub.Len() != 0 {
+		t.Fatal("a record that is not there was added")
+	}
+	if !sub.Add(1) || !sub.Add(3) { // 1 stays in front
+		t.Fatal("a record that is there was not added")
+	}
+	if _, err := l.Delete([]uint64{3, 5}, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, l)
+	if sub.Has(3) || !sub.Has(1) || sub.Len() != 1 {
+		t.Fatalf("after a delete: %v", sub.Seqs())
+	}
+	for seq := uint64(6); seq <= n; seq++ {
+		if !sub.Add(seq) {
+			t.Fatalf("%d was not added", seq)
+		}
+		sub.Remove(seq - 1)
+		sub.Remove(seq - 1)
+		if want := []uint64{1, seq}; !slices.Equal(sub.Seqs(), want) || sub.Len() != 2 || sub.Has(seq-1) {
+			t.Fatalf("%v are left, counted as %d; want %v", sub.Seqs(), sub.Len(), want)
+		}
+	}
+	if len(sub.members) > 2*subsetSlack {
+		t.Errorf("%d members are kept for 2", len(sub.members))
+	}
+	sub.Pass(n - 1)
+	if first, ok := sub.First(); !ok || first != n {
+		t.Errorf("the first is %d (%v)", first, ok)
+	}
+	sub.Remove(n)
+	if _, ok := sub.First(); ok || sub.Len() != 0 {
+		t.Error("the last one is still there")
+	}
+}
