@@ -52,7 +52,7 @@ func TestParityProxyProtocol(t *testing.T) {
 		opts := config(t, text)
 		a, b := oracle(t, opts()), start(t, opts())
 		for header, bytes := range headers {
-			run := func(addr net.Addr, patience time.Duration) string {
+			run := func(addr net.Addr, patience patience) string {
 				c, err := net.Dial("tcp", addr.String())
 				if err != nil {
 					return err.Error()
@@ -67,13 +67,13 @@ func TestParityProxyProtocol(t *testing.T) {
 				}
 				got := firstLineWithin(c, 2*time.Second)
 				_, _ = io.WriteString(c, hi)
-				return got + listen(c, patience*400*time.Millisecond)
+				return got + listen(c, patience.of(400*time.Millisecond))
 			}
 			wg.Go(func() {
 				var want, got string
 				gate <- struct{}{}
 				defer func() { <-gate }()
-				for i := range time.Duration(4) {
+				for i := range patience(4) {
 					if want, got = run(a.Addr(), i+1), run(b.Addr(), i+1); want == got {
 						return
 					}

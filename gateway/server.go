@@ -68,7 +68,8 @@ type settings struct {
 // newSettings returns the settings of settled options.
 func newSettings(o *Options) *settings {
 	set := &settings{
-		Options: o.Server, auth: o.Auth, webAuth: o.webAuth, accounts: o.Accounts, maxConns: map[string]int{}, limits: o.Limits,
+		Options: o.Server, auth: o.Auth, webAuth: o.webAuth, accounts: o.Accounts, limits: o.Limits,
+		maxConns: map[string]int{},
 		throttle: newThrottle(o.Server.TLSRateLimit),
 	}
 	for _, a := range o.Server.Accounts {

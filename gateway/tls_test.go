@@ -22,25 +22,30 @@ import (
 
 const hello = `CONNECT {"verbose":false,"pedantic":false,"protocol":0,"tls_required":true}` + "\r\nPING\r\n"
 
+// patience is how many times the usual time is waited.
+type patience int
+
+func (p patience) of(d time.Duration) time.Duration { return time.Duration(p) * d }
+
 // approach is a way to open a connection; it returns what came until silence. On a slow machine it is made with more
 // patience.
 type approach struct {
 	name string
-	do   func(c net.Conn, patience time.Duration) string
+	do   func(c net.Conn, patience patience) string
 }
 
 func upgrade(c net.Conn, config *tls.Config, text string) string {
 	return upgradeWithin(c, config, text, 1)
 }
 
-func upgradeWithin(c net.Conn, config *tls.Config, text string, patience time.Duration) string {
+func upgradeWithin(c net.Conn, config *tls.Config, text string, patience patience) string {
 	s := tls.Client(c, config)
-	_ = c.SetDeadline(time.Now().Add(patience * 3 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience.of(3*time.Second)))
 	if err := s.Handshake(); err != nil {
 		return "<handshake: " + vague(err) + ">"
 	}
 	_, _ = io.WriteString(s, text)
-	return listen(s, patience*400*time.Millisecond)
+	return listen(s, patience.of(400*time.Millisecond))
 }
 
 // vague is an error without what differs from one machine's moment to the next: a server that closes a socket with
@@ -54,32 +59,32 @@ func vague(err error) string {
 
 func approaches(configs map[string]*tls.Config) []approach {
 	out := []approach{
-		{"plain", func(c net.Conn, patience time.Duration) string {
-			got := firstLineWithin(c, patience*2500*time.Millisecond)
+		{"plain", func(c net.Conn, patience patience) string {
+			got := firstLineWithin(c, patience.of(2500*time.Millisecond))
 			_, _ = io.WriteString(c, hello)
-			return got + listen(c, patience*time.Second)
+			return got + listen(c, patience.of(time.Second))
 		}},
-		{"plain without waiting", func(c net.Conn, patience time.Duration) string {
+		{"plain without waiting", func(c net.Conn, patience patience) string {
 			_, _ = io.WriteString(c, hello)
-			return listen(c, patience*time.Second)
+			return listen(c, patience.of(time.Second))
 		}},
-		{"silent", func(c net.Conn, patience time.Duration) string { return listen(c, patience*1500*time.Millisecond) }},
-		{"half a hello", func(c net.Conn, patience time.Duration) string {
-			got := firstLineWithin(c, patience*2500*time.Millisecond)
+		{"silent", func(c net.Conn, patience patience) string { return listen(c, patience.of(1500*time.Millisecond)) }},
+		{"half a hello", func(c net.Conn, patience patience) string {
+			got := firstLineWithin(c, patience.of(2500*time.Millisecond))
 			_, _ = c.Write([]byte{0x16, 3})
-			return got + listen(c, patience*5*time.Second)
+			return got + listen(c, patience.of(5*time.Second))
 		}},
-		{"garbage record", func(c net.Conn, patience time.Duration) string {
+		{"garbage record", func(c net.Conn, patience patience) string {
 			_, _ = c.Write([]byte{0x16, 3, 1, 0xff, 0xff, 1, 2, 3})
-			return strings.ReplaceAll(listen(c, patience*1500*time.Millisecond), "\x15\x03\x01\x00\x02\x02", "<alert>")
+			return strings.ReplaceAll(listen(c, patience.of(1500*time.Millisecond)), "\x15\x03\x01\x00\x02\x02", "<alert>")
 		}},
 	}
 	for name, config := range configs {
 		out = append(out,
-			approach{name + " after INFO", func(c net.Conn, patience time.Duration) string {
-				return firstLineWithin(c, patience*2500*time.Millisecond) + upgradeWithin(c, config, hello, patience)
+			approach{name + " after INFO", func(c net.Conn, patience patience) string {
+				return firstLineWithin(c, patience.of(2500*time.Millisecond)) + upgradeWithin(c, config, hello, patience)
 			}},
-			approach{name + " first", func(c net.Conn, patience time.Duration) string { return upgradeWithin(c, config, hello, patience) }})
+			approach{name + " first", func(c net.Conn, patience patience) string { return upgradeWithin(c, config, hello, patience) }})
 	}
 	return out
 }
@@ -138,7 +143,7 @@ func TestParityTLS(t *testing.T) {
 			if name == "first auto" && strings.HasSuffix(ap.name, " first") {
 				continue // 50 ms are too little for a machine that is busy with tests
 			}
-			run := func(addr net.Addr, patience time.Duration) string {
+			run := func(addr net.Addr, patience patience) string {
 				c, err := net.Dial("tcp", addr.String())
 				if err != nil {
 					return err.Error()
@@ -150,10 +155,10 @@ func TestParityTLS(t *testing.T) {
 				var want, got string
 				gate <- struct{}{}
 				defer func() { <-gate }()
-				for patience := range time.Duration(4) {
+				for i := range patience(4) {
 					var both sync.WaitGroup
-					both.Go(func() { want = run(a.Addr(), patience+1) })
-					both.Go(func() { got = run(b.Addr(), patience+1) })
+					both.Go(func() { want = run(a.Addr(), i+1) })
+					both.Go(func() { got = run(b.Addr(), i+1) })
 					if both.Wait(); want == got {
 						return
 					}

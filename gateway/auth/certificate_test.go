@@ -36,9 +36,14 @@ func TestUsersByCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, err := NewConfigured(&server.Options{TLSMap: true, Users: []*server.User{
-		{Username: "a@example.com"}, {Username: "host.example.com"}, {Username: "spiffe://host/svc"},
-		{Username: "CN=joe,O=acme"}, {Username: "DC=com,DC=example,CN=ann"}, {Username: "CN=x,1.2.3=#0c0179"},
-		{Username: "CN=secret", Password: "p"}, {Username: "plain", Password: "p"},
+		{Username: "a@example.com"},
+		{Username: "host.example.com"},
+		{Username: "spiffe://host/svc"},
+		{Username: "CN=joe,O=acme"},
+		{Username: "DC=com,DC=example,CN=ann"},
+		{Username: "CN=x,1.2.3=#0c0179"},
+		{Username: "CN=secret", Password: "p"},
+		{Username: "plain", Password: "p"},
 		{Username: "CN=web", AllowedConnectionTypes: map[string]struct{}{TypeWebSocket: {}}},
 	}})
 	if err != nil {
