@@ -3,7 +3,9 @@ package repair
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 
 	"github.com/noetl/ehdb-gateway/storage/inspect"
 	"github.com/noetl/ehdb-gateway/storage/part"
@@ -25,8 +27,8 @@ func (r *repairer) parts(ctx context.Context) error {
 		}
 	}
 	var old []string
-	for n, mp := range m.Parts {
-		p := r.part(n)
+	for _, n := range slices.Sorted(maps.Keys(m.Parts)) { // those that are made on the way are not among them
+		p, mp := r.part(n), m.Parts[n]
 		switch {
 		case r.adopted[n]: // it is whole
 			continue
