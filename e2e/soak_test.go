@@ -29,6 +29,7 @@ func soakFor() time.Duration {
 // soakBook is what the clients of one consumer know.
 type soakBook struct {
 	stream, name string
+	push         bool // messages come to a deliver group, else they are fetched
 	mu           sync.Mutex
 	delivered    map[uint64]bool // received at least once
 	tried        map[uint64]bool // an ack or a term was sent
@@ -84,13 +85,22 @@ func (s *soak) setUp(t *testing.T, p *process) {
 		noErr(t, err)
 		s.acked[stream] = map[uint64]bool{}
 	}
-	for _, b := range []struct{ stream, name string }{{"L", "one"}, {"L", "two"}, {"W", "work"}, {"I", "one"}, {"I", "two"}} {
-		_, err := js.CreateConsumer(ctx, b.stream, jetstream.ConsumerConfig{
+	for _, b := range []struct{ stream, name string }{
+		{"L", "one"}, {"L", "two"}, {"L", "push"}, {"W", "work"}, {"I", "one"}, {"I", "push"},
+	} {
+		cfg := jetstream.ConsumerConfig{
 			Durable: b.name, AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Second, MaxAckPending: 64,
-		})
+		}
+		var err error
+		if b.name == "push" {
+			cfg.DeliverSubject, cfg.DeliverGroup = "deliver."+b.stream, "g"
+			_, err = js.CreatePushConsumer(ctx, b.stream, cfg)
+		} else {
+			_, err = js.CreateConsumer(ctx, b.stream, cfg)
+		}
 		noErr(t, err)
 		s.books = append(s.books, &soakBook{
-			stream: b.stream, name: b.name,
+			stream: b.stream, name: b.name, push: b.name == "push",
 			delivered: map[uint64]bool{}, tried: map[uint64]bool{}, confirmed: map[uint64]bool{},
 		})
 	}
@@ -150,6 +160,10 @@ func (s *soak) publish(ctx context.Context, js jetstream.JetStream, nc *nats.Con
 }
 
 func (s *soak) consume(ctx context.Context, js jetstream.JetStream, nc *nats.Conn, b *soakBook) {
+	if b.push {
+		s.listen(ctx, js, b, func() bool { return ctx.Err() != nil || nc.IsClosed() }, func() int { return rand.IntN(12) })
+		return
+	}
 	c, err := js.Consumer(ctx, b.stream, b.name)
 	for err == nil && ctx.Err() == nil && !nc.IsClosed() {
 		var batch jetstream.MessageBatch
@@ -160,6 +174,35 @@ func (s *soak) consume(ctx context.Context, js jetstream.JetStream, nc *nats.Con
 			s.handle(ctx, b, m, rand.IntN(12))
 		}
 	}
+}
+
+// listen is a member of the deliver group of a push consumer, until over says that it is.
+func (s *soak) listen(ctx context.Context, js jetstream.JetStream, b *soakBook, over func() bool, what func() int) {
+	c, err := js.PushConsumer(ctx, b.stream, b.name)
+	if err != nil {
+		return // killed
+	}
+	cc, err := c.Consume(func(m jetstream.Msg) { s.handle(ctx, b, m, what()) })
+	if err != nil {
+		return
+	}
+	defer cc.Stop()
+	for !over() {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// info asks what the gateway knows of the consumer.
+func (b *soakBook) info(ctx context.Context, t *testing.T, js jetstream.JetStream) *jetstream.ConsumerInfo { //nolint:revive // as elsewhere
+	t.Helper()
+	if b.push {
+		c, err := js.PushConsumer(ctx, b.stream, b.name)
+		noErr(t, err)
+		return c.CachedInfo()
+	}
+	c, err := js.Consumer(ctx, b.stream, b.name)
+	noErr(t, err)
+	return c.CachedInfo()
 }
 
 // handle does one of the things workers do; from 5 on that is a confirmed ack.
@@ -231,9 +274,7 @@ func (s *soak) balance(t *testing.T, p *process) {
 		stored[stream] = storedIn(t, ctx, js, stream)
 	}
 	for _, b := range s.books {
-		c, err := js.Consumer(ctx, b.stream, b.name)
-		noErr(t, err)
-		i := c.CachedInfo()
+		i := b.info(ctx, t, js)
 		open, confirmed, tried := int(i.NumPending)+i.NumAckPending, 0, 0 //nolint:gosec // small
 		for seq := range stored[b.stream] {
 			confirmed += one(b.confirmed[seq])
@@ -248,7 +289,9 @@ func (s *soak) balance(t *testing.T, p *process) {
 			s.problem("the work queue holds %d messages, of which %d are pending or outstanding", all, open)
 		}
 		s.lost(b, stored[b.stream])
-		s.given(ctx, c, b)
+		if !b.push && i.NumPending > 0 && i.NumAckPending < i.Config.MaxAckPending {
+			s.given(ctx, t, js, b)
+		}
 	}
 }
 
@@ -262,14 +305,13 @@ func (s *soak) lost(b *soakBook, stored map[uint64]bool) {
 }
 
 // given demands that somebody who asks a consumer with pending messages is given one.
-func (s *soak) given(ctx context.Context, c jetstream.Consumer, b *soakBook) {
-	i := c.CachedInfo()
-	if i.NumPending == 0 || i.NumAckPending >= i.Config.MaxAckPending {
-		return
-	}
+func (s *soak) given(ctx context.Context, t *testing.T, js jetstream.JetStream, b *soakBook) { //nolint:revive // as elsewhere
+	t.Helper()
+	c, err := js.Consumer(ctx, b.stream, b.name)
+	noErr(t, err)
 	m, err := c.Next(jetstream.FetchMaxWait(5 * time.Second))
 	if err != nil {
-		s.problem("%s > %s: %d pending, and a request was given nothing: %v", b.stream, b.name, i.NumPending, err)
+		s.problem("%s > %s: messages are pending, and a request was given nothing: %v", b.stream, b.name, err)
 		return
 	}
 	s.handle(ctx, b, m, 5)
@@ -280,23 +322,30 @@ func (s *soak) drain(t *testing.T, p *process) {
 	t.Helper()
 	js, ctx := jetStream(t, connect(t, p.URL))
 	for _, b := range s.books {
-		c, err := js.Consumer(ctx, b.stream, b.name)
-		noErr(t, err)
-		for last := time.Now(); ; {
-			i, err := c.Info(ctx)
-			noErr(t, err)
-			if i.NumPending == 0 && i.NumAckPending == 0 {
-				break
-			}
-			batch, err := c.Fetch(200, jetstream.FetchMaxWait(500*time.Millisecond))
-			noErr(t, err)
-			for m := range batch.Messages() {
-				s.handle(ctx, b, m, 5)
-				last = time.Now()
+		before, last := -1, time.Now()
+		over := func() bool {
+			i := b.info(ctx, t, js)
+			left := int(i.NumPending) + i.NumAckPending //nolint:gosec // small
+			if left != before {
+				before, last = left, time.Now()
 			}
 			if time.Since(last) > 5*time.Second {
 				s.problem("%s > %s stalls with %d pending and %d outstanding", b.stream, b.name, i.NumPending, i.NumAckPending)
-				break
+				return true
+			}
+			return left == 0
+		}
+		if b.push {
+			s.listen(ctx, js, b, over, func() int { return 5 })
+			continue
+		}
+		c, err := js.Consumer(ctx, b.stream, b.name)
+		noErr(t, err)
+		for !over() {
+			batch, err := c.Fetch(200, jetstream.FetchMaxWait(300*time.Millisecond))
+			noErr(t, err)
+			for m := range batch.Messages() {
+				s.handle(ctx, b, m, 5)
 			}
 		}
 	}
