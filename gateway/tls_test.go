@@ -34,13 +34,9 @@ type approach struct {
 	do   func(c net.Conn, patience patience) string
 }
 
-func upgrade(c net.Conn, config *tls.Config, text string) string {
-	return upgradeWithin(c, config, text, 1)
-}
-
 func upgradeWithin(c net.Conn, config *tls.Config, text string, patience patience) string {
 	s := tls.Client(c, config)
-	_ = c.SetDeadline(time.Now().Add(patience.of(3*time.Second)))
+	_ = c.SetDeadline(time.Now().Add(patience.of(3 * time.Second)))
 	if err := s.Handshake(); err != nil {
 		return "<handshake: " + vague(err) + ">"
 	}
