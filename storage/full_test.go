@@ -20,11 +20,12 @@ type fullDisk struct {
 	resumed chan struct{}
 }
 
-func fillDisk(t *testing.T, segments, pct int) *fullDisk {
+func fillDisk(t *testing.T, seal bool, segments, pct int) *fullDisk { //nolint:revive // the two kinds of store
 	t.Helper()
 	f := &fullDisk{disk: vfs.NewMem(), resumed: make(chan struct{}, 100)}
 	f.o = Options{
 		Dir: "d", FS: f.disk, Shards: 2, SegmentSize: 64 << 10, WindowSize: 64 << 10,
+		Seal: seal, SealMaxAge: time.Hour,
 		Events: Events{Resumed: func() { f.resumed <- struct{}{} }},
 	}
 	f.s = open(t, f.o)
@@ -93,11 +94,21 @@ func (f *fullDisk) awaitRoom(t *testing.T, s *Store, l *Log) {
 
 // TestPurgeOfFullDisk: whatever part of a full disk is purged, few segments or many, messages are taken again, and again
 // after it was filled once more.
-func TestPurgeOfFullDisk(t *testing.T) {
+func TestPurgeOfFullDisk(t *testing.T) { bothKinds(t, testPurgeOfFullDisk) }
+
+// bothKinds runs a test with a store that moves records and with one that seals them.
+func bothKinds(t *testing.T, test func(t *testing.T, seal bool)) {
+	t.Helper()
+	for _, seal := range []bool{false, true} {
+		t.Run(fmt.Sprintf("seal=%v", seal), func(t *testing.T) { test(t, seal) })
+	}
+}
+
+func testPurgeOfFullDisk(t *testing.T, seal bool) {
 	for _, segments := range []int{3, 4, 5, 12} {
 		for _, pct := range []int{50, 80, 95, 100} {
 			t.Run(fmt.Sprintf("%d segments, %d percent", segments, pct), func(t *testing.T) {
-				f := fillDisk(t, segments, pct)
+				f := fillDisk(t, seal, segments, pct)
 				if n, err := f.a.Purge(nil, 0, 0, nil); n != f.na || err != nil {
 					t.Fatalf("purged %d of %d, %v", n, f.na, err)
 				}
@@ -113,10 +124,12 @@ func TestPurgeOfFullDisk(t *testing.T) {
 
 // TestPurgeOfFullDiskThenOpen: the same, but with the power lost at any time after the purge, and what had been
 // acknowledged is there in each case.
-func TestPurgeOfFullDiskThenOpen(t *testing.T) {
+func TestPurgeOfFullDiskThenOpen(t *testing.T) { bothKinds(t, testPurgeOfFullDiskThenOpen) }
+
+func testPurgeOfFullDiskThenOpen(t *testing.T, seal bool) {
 	for _, pct := range []int{50, 80, 100} {
 		t.Run(fmt.Sprint(pct), func(t *testing.T) {
-			f := fillDisk(t, 5, pct)
+			f := fillDisk(t, seal, 5, pct)
 			if n, err := f.a.Purge(nil, 0, 0, nil); n != f.na || err != nil {
 				t.Fatalf("purged %d of %d, %v", n, f.na, err)
 			}
@@ -147,8 +160,10 @@ func TestPurgeOfFullDiskThenOpen(t *testing.T) {
 }
 
 // TestAcksLeaveRoomForDeletions: state changes cannot use up what deletions need on a full disk; they wait.
-func TestAcksLeaveRoomForDeletions(t *testing.T) {
-	f := fillDisk(t, 5, 80)
+func TestAcksLeaveRoomForDeletions(t *testing.T) { bothKinds(t, testAcksLeaveRoomForDeletions) }
+
+func testAcksLeaveRoomForDeletions(t *testing.T, seal bool) {
+	f := fillDisk(t, seal, 5, 80)
 	acks, err := f.s.OpenStateLog(f.b.ID() + 1)
 	if err != nil {
 		t.Fatal(err)
@@ -180,8 +195,10 @@ func TestAcksLeaveRoomForDeletions(t *testing.T) {
 
 // TestFloodOfFullDisk: what was queued when the disk turned out to be full may use up what is kept. Then a new start,
 // which forgets what was not acknowledged, makes room for deletions.
-func TestFloodOfFullDisk(t *testing.T) {
-	f := fillDisk(t, 5, 80)
+func TestFloodOfFullDisk(t *testing.T) { bothKinds(t, testFloodOfFullDisk) }
+
+func testFloodOfFullDisk(t *testing.T, seal bool) {
+	f := fillDisk(t, seal, 5, 80)
 	f.s.w.mu.Lock()
 	f.s.w.noRoom = nil // as if it had not been noticed yet
 	f.s.w.mu.Unlock()
@@ -203,8 +220,10 @@ func TestFloodOfFullDisk(t *testing.T) {
 
 // TestDeletedBehindWhatStays: whole segments that must stay cannot be moved out of the way of those that are dead. The
 // refusal says so, and purging what is older, or more room, helps.
-func TestDeletedBehindWhatStays(t *testing.T) {
-	f := fillDisk(t, 12, 100)
+func TestDeletedBehindWhatStays(t *testing.T) { bothKinds(t, testDeletedBehindWhatStays) }
+
+func testDeletedBehindWhatStays(t *testing.T, seal bool) {
+	f := fillDisk(t, seal, 12, 100)
 	var seqs []uint64
 	for seq := f.na * 6 / 10; seq <= f.na; seq++ {
 		seqs = append(seqs, seq)
@@ -213,6 +232,10 @@ func TestDeletedBehindWhatStays(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	wait(t, f.a)
+	if seal { // what stays is in parts, which are written again one by one
+		f.awaitRoom(t, f.s, f.a)
+		return
+	}
 	want := fmt.Sprintf(textStuck, 1)
 	eventually(t, "the refusal says what to do", func() bool {
 		err := f.a.Append(rec(f.na+1, "k", 700), nil)

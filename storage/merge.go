@@ -15,13 +15,13 @@ import (
 )
 
 // Parts are merged by size: four neighbours of a size, or more, become one of the next size, so that there are few of
-// them and each record is written once for each size there is (4 KiB, 16 KiB, ... 1 GiB). A part of which more than
+// them and each record is written once for each size there is (4 KiB, 16 KiB, ... 256 MiB). A part of which more than
 // half is deleted is written again by itself.
 const (
 	mergeFan   = 4
 	maxFan     = 16
 	smallest   = 4 << 10
-	largest    = 1 << 30
+	largest    = 256 << 20
 	worthwhile = 64 << 10 // a part smaller than that is left until it is merged with others
 )
 
@@ -43,9 +43,18 @@ func (sl *sealer) left(p *sealedPart) (n, of uint64) {
 			l.mu.RLock()
 			n += s.vis.msgs
 			l.mu.RUnlock()
+		} else if sl.isLeaving(s) {
+			n += uint64(s.info.Count)
 		}
 	}
 	return n, of
+}
+
+// isLeaving reports whether the log of s was dropped, but perhaps not durably: the next seal waits for that and says so
+// in the manifest. Until then its records must stay.
+func (sl *sealer) isLeaving(s *sealed) bool {
+	_, known := sl.known[LogID(s.info.Log)]
+	return known && sl.owner(s) == nil
 }
 
 // tidy removes parts in which nothing is left and merges others.
@@ -57,6 +66,9 @@ func (sl *sealer) tidy(pace func(int64) error) error {
 			return err
 		}
 		group := sl.pick()
+		if sl.s.w.lacksRoom() {
+			group = sl.pickForRoom()
+		}
 		if group == nil {
 			return nil
 		}
@@ -95,7 +107,7 @@ func (sl *sealer) dropDead() error {
 func (sl *sealer) pick() []*sealedPart {
 	shards := map[ShardID][]*sealedPart{}
 	for _, p := range sl.parts {
-		if p.err == nil {
+		if p.err == nil && !slices.ContainsFunc(p.runs, sl.isLeaving) {
 			shards[p.shard] = append(shards[p.shard], p)
 		}
 	}
@@ -113,6 +125,30 @@ func (sl *sealer) pick() []*sealedPart {
 		}
 	}
 	return nil
+}
+
+// pickForRoom chooses the part that gives back the most when it is written again, among those that there is room for.
+func (sl *sealer) pickForRoom() (best []*sealedPart) {
+	w := sl.s.w
+	t, ok := w.tail.(roomy)
+	free, known := w.diskFree()
+	if !ok || !known {
+		return nil
+	}
+	most, dead := t.Step()/minGain, int64(0)
+	for _, p := range sl.parts {
+		n, of := sl.left(p)
+		if p.err != nil || of == 0 || slices.ContainsFunc(p.runs, sl.isLeaving) {
+			continue
+		}
+		live := int64(float64(p.size) * float64(n) / float64(of))
+		dead += p.size - live
+		if gain := p.size - live; gain > most && live+live/minGain < free {
+			most, best = gain, []*sealedPart{p}
+		}
+	}
+	w.space.dead.Store(dead)
+	return best
 }
 
 // neighbours returns enough parts of a size, or smaller, that follow one another.
@@ -158,8 +194,9 @@ func (sl *sealer) contiguous(group []*sealedPart) bool {
 
 // merged is a merge of parts.
 type merged struct {
-	parts []*sealedPart
-	logs  map[uint64]*mergedLog
+	parts   []*sealedPart
+	logs    map[uint64]*mergedLog
+	leaving bool // of a log that is leaving something is there
 }
 
 // mergedLog is what a merge does to one log.
@@ -175,6 +212,7 @@ func newMerged(sl *sealer, parts []*sealedPart) *merged {
 	for _, p := range parts {
 		for _, s := range p.runs {
 			l := sl.owner(s)
+			m.leaving = m.leaving || l == nil && sl.isLeaving(s)
 			if l == nil || !l.reads(s) {
 				continue
 			}
@@ -240,9 +278,14 @@ func (m *mergedLog) find(v *view) int {
 	return i
 }
 
+var errLeaving = errors.New("a log is leaving")
+
 // merge writes the parts of a group as one.
 func (sl *sealer) merge(group []*sealedPart, pace func(int64) error) error {
 	m, p, err := sl.writeMerged(group, pace)
+	if errors.Is(err, errLeaving) {
+		return nil // it is not picked again before it has left
+	}
 	if err != nil {
 		return fmt.Errorf("merge %d parts from %s on: %w", len(group), group[0].path, err)
 	}
@@ -252,6 +295,9 @@ func (sl *sealer) merge(group []*sealedPart, pace func(int64) error) error {
 // writeMerged writes the part that is to replace group; nil if there is nothing left to write.
 func (sl *sealer) writeMerged(group []*sealedPart, pace func(int64) error) (*merged, *sealedPart, error) {
 	m := newMerged(sl, group)
+	if m.leaving {
+		return nil, nil, errLeaving
+	}
 	b, err := sl.create(group[0].shard)
 	if err != nil {
 		return nil, nil, err

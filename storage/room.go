@@ -24,6 +24,7 @@ const (
 	nearSteps  = 4  // the same when the disk has room for fewer than this many steps
 	roomTight  = 8  // this part of a step is not used by state changes
 	roomMargin = 16 // this part of a step is not used by moves
+	sealMargin = 4  // this part of a step is kept for the manifest and what a seal needs besides the records
 	hopeless   = 2  // so many steps of dead bytes that cannot be given back are told
 )
 
@@ -40,14 +41,34 @@ func (w *writer) isLow() bool {
 // nearlyFull reports whether the next segment may be one too many for the disk: then it is found out before more of
 // the room that is kept is used. A file system that does not tell is not.
 func (w *writer) nearlyFull(step int64) bool {
+	free, ok := w.diskFree()
+	return ok && free < nearSteps*step
+}
+
+// errSealRoom says that the room that is left is kept for sealing.
+var errSealRoom = fmt.Errorf("%w: what is left is for sealing what is not sealed yet", tail.ErrNoSpace)
+
+// shortForSealing reports whether the disk has just enough room to write what is not sealed into parts: more must not be
+// taken before that is done, or it could never be.
+func (w *writer) shortForSealing() bool {
+	if !w.space.off {
+		return false
+	}
+	free, ok := w.diskFree()
+	t, is := w.tail.(roomy)
+	return ok && is && free < w.unsealed.bytes.Load()*5/4+t.Step()/sealMargin
+}
+
+// diskFree returns how many bytes the disk has left, if the file system tells.
+func (w *writer) diskFree() (int64, bool) {
 	fs, ok := w.opts.FS.(interface {
 		Free(dir string) (int64, error)
 	})
 	if !ok {
-		return false
+		return 0, false
 	}
 	free, err := fs.Free(w.opts.Dir)
-	return err == nil && free < nearSteps*step
+	return free, err == nil
 }
 
 // isCramped reports whether moves must stop: messages are refused, and what is left is for deletions.
@@ -79,6 +100,13 @@ func (w *writer) affords(n int) bool {
 // checkRoom sees to it that the next segment gets its space in time: by the sweeper, so that no commit waits for
 // that, but when that is late by the commit loop itself.
 func (w *writer) checkRoom() error {
+	if w.shortForSealing() && !w.lacksRoom() {
+		w.refuse(&w.noRoom, &noSpaceError{textNoRoom, errSealRoom})
+		if t, ok := w.tail.(roomy); ok {
+			w.budget(t)
+		}
+		w.space.kick()
+	}
 	if !w.isLow() {
 		return nil
 	}
@@ -107,6 +135,7 @@ func (w *writer) reserve() error {
 	}
 	err := t.Reserve()
 	switch {
+	case err == nil && w.shortForSealing():
 	case err == nil:
 		w.refuse(&w.noRoom, nil)
 	case errors.Is(err, tail.ErrNoSpace):
@@ -126,7 +155,11 @@ func (w *writer) explain() {
 		return
 	}
 	text, step := textNoRoom, t.Step()
-	if dead := w.tail.Size() - t.Room() - w.space.live.Load(); dead > hopeless*step {
+	if w.space.off {
+		if w.space.dead.Load() > hopeless*step {
+			text = fmt.Sprintf(textStuck, (step+1<<20-1)>>20)
+		}
+	} else if dead := w.tail.Size() - t.Room() - w.space.live.Load(); dead > hopeless*step {
 		text = fmt.Sprintf(textStuck, (step+1<<20-1)>>20)
 	}
 	w.mu.Lock()

@@ -34,6 +34,7 @@ type sealer struct {
 	known map[LogID]manifest.Log // what the manifest says of each log
 	late  tail.LSN               // floor of a seal that failed; its logs still have what they froze then
 	retry bool
+	pacer pacer
 
 	seals, merges atomic.Uint64
 	files, bytes  atomic.Int64 // of parts

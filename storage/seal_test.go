@@ -2,9 +2,12 @@ package storage
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -191,4 +194,193 @@ func TestModelSealed(t *testing.T) {
 			"tidy": x.Tidy,
 		})
 	})
+}
+
+// sealedOptions are those of a store that seals only when it is told to.
+func sealedOptions(disk vfs.FS) Options {
+	return Options{
+		Dir: "data", FS: disk, Shards: 3, SegmentSize: 2 << 10, WindowSize: 2 << 10,
+		Seal: true, SealMaxAge: time.Hour,
+	}
+}
+
+// script changes logs and state logs, seals and merges after each few changes, and returns what was there after each
+// step. Each step is told to be durable before the next.
+func sealScript(t *testing.T, s *Store, step func(n int)) (history []world, err error) {
+	t.Helper()
+	spread, err := s.CreateLog(LogSpec{Shards: []ShardID{1, 2}, Name: "spread", Size: testSize, Route: testRoute})
+	if err != nil {
+		return nil, err
+	}
+	one, err := s.CreateLog(LogSpec{Shards: []ShardID{0}, Name: "one", Size: testSize, Route: testRoute})
+	if err != nil {
+		return nil, err
+	}
+	state, err := s.CreateStateLog(2, "state", false)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.durable(); err != nil {
+		return nil, err
+	}
+	note := func() error {
+		if err := s.durable(); err != nil {
+			return err
+		}
+		now, err := readWorld(s)
+		history = append(history, now)
+		step(len(history) - 1)
+		return err
+	}
+	if err := note(); err != nil {
+		return history, err
+	}
+	for i := uint64(1); i <= 9; i++ {
+		for _, do := range []func() error{
+			func() error { return one.Append(rec(i, "k", 5), nil) },
+			func() error { return spread.Append(rec(40*i, "key.x", 300), nil) },
+			func() error { return spread.Append(rec(40*i+7, "key", 300), nil) },
+			func() error { _, err := spread.Delete([]uint64{40 * (i - 1), 40 * i}, false, nil); return err },
+			func() error { return state.Append([]byte{byte(i)}, nil) },
+			func() error {
+				if i%4 != 0 {
+					return nil
+				}
+				_, err := one.Purge(nil, 0, i%2, nil)
+				return err
+			},
+			func() error {
+				if i != 7 {
+					return nil
+				}
+				_, err := one.Purge(nil, 0, 0, nil)
+				return err
+			},
+		} {
+			if err := do(); err != nil {
+				return history, err
+			}
+			if err := note(); err != nil {
+				return history, err
+			}
+		}
+		if err := s.sealer.seal(noPace); err != nil {
+			return history, err
+		}
+		if err := s.sealer.tidy(noPace); err != nil {
+			return history, err
+		}
+	}
+	return history, nil
+}
+
+// TestSealCrashAtEveryOp loses power at each operation on the disk: what is there afterwards is what was after one of
+// the steps, not before the last that was told to be durable, and the directory goes on from there.
+func TestSealCrashAtEveryOp(t *testing.T) {
+	type crash struct {
+		disk  *vfs.Mem
+		acked int
+	}
+	var (
+		mu      sync.Mutex
+		crashes []crash
+		acked   = -1
+	)
+	disk := vfs.NewMem()
+	fault := vfs.NewFault(disk, func(op vfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if !op.Kind.Changes() || acked < 0 {
+			return nil
+		}
+		for seed, keep := range []float64{0, 0.5, 1} {
+			crashes = append(crashes, crash{disk.CrashClone(vfs.CrashOptions{Seed: uint64(seed), Keep: keep}), acked})
+		}
+		return nil
+	})
+	s := open(t, sealedOptions(fault))
+	history, err := sealScript(t, s, func(n int) { mu.Lock(); acked = n; mu.Unlock() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := s.Stats()
+	if st.Merges == 0 || st.Seals < 9 {
+		t.Fatalf("%d seals, %d merges", st.Seals, st.Merges)
+	}
+	s.Close()
+	t.Logf("%d crashes, %d seals, %d merges", len(crashes), st.Seals, st.Merges)
+	for i, c := range crashes {
+		for range 2 { // the second time from what the first has left
+			after, err := Open(t.Context(), sealedOptions(c.disk))
+			if err != nil {
+				t.Fatalf("crash %d: %v", i, err)
+			}
+			got, err := readWorld(after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := slices.IndexFunc(history, got.equal)
+			if last := lastEqual(history, got); last < c.acked {
+				t.Fatalf("crash %d, with %d steps told to be durable, left what is after %d (-1: none):%s", i, c.acked, found,
+					got.differs(history[c.acked]))
+			}
+			if err := after.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func lastEqual(history []world, w world) int {
+	for i := len(history) - 1; i >= 0; i-- {
+		if w.equal(history[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// TestSealFailAtEveryOp fails each operation on the disk: nothing that was told to be durable is missing, nothing else
+// is there, and the directory opens again.
+func TestSealFailAtEveryOp(t *testing.T) {
+	broken := errors.New("injected")
+	failed := 0
+	for n := int64(0); ; n++ {
+		disk := vfs.NewMem()
+		hook := vfs.FailAt(n, broken)
+		hit := false
+		fault := vfs.NewFault(disk, func(op vfs.Op) error {
+			err := hook(op)
+			hit = hit || err != nil
+			return err
+		})
+		s, err := Open(t.Context(), sealedOptions(fault))
+		if err != nil {
+			failed++
+			continue
+		}
+		acked := -1
+		history, err := sealScript(t, s, func(n int) { acked = n })
+		s.Close()
+		if err != nil {
+			failed++
+		} else if !hit {
+			break
+		}
+		again, err := Open(t.Context(), sealedOptions(disk.CrashClone(vfs.CrashOptions{})))
+		if err != nil {
+			t.Fatalf("operation %d failed, then: %v", n, err)
+		}
+		got, err := readWorld(again)
+		again.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(history) > 0 && lastEqual(history, got) < acked && lastEqual(history, got) >= 0 {
+			t.Fatalf("operation %d failed after %d steps: what is there is of step %d", n, acked, lastEqual(history, got))
+		}
+	}
+	if failed < 20 {
+		t.Fatalf("only %d operations failed anything", failed)
+	}
 }

@@ -40,13 +40,13 @@ func (u *unsealed) due(o *Options) (time.Duration, bool) {
 	switch {
 	case since == 0:
 		return 0, false
-	case u.records.Load() >= o.SealRecords || u.bytes.Load() >= o.SealBytes:
+	case u.isMuch(o):
 		return 0, true
 	}
 	return max(time.Until(time.Unix(0, since).Add(o.SealMaxAge)), 0), true
 }
 
-// loop seals when it is time, and keeps the parts in order.
+// loop seals when it is time, keeps the parts in order, and sees to it that there is room.
 func (sl *sealer) loop() {
 	s := sl.s
 	retry := minRetry
@@ -59,20 +59,16 @@ func (sl *sealer) loop() {
 		case <-s.w.space.wake:
 		case <-timer.C:
 		}
+		err := sl.work()
 		wait, some := s.w.unsealed.due(&s.opts)
-		if some && wait == 0 {
-			err := sl.seal(sl.pace)
-			if err == nil {
-				err = sl.tidy(sl.pace)
-			}
-			if err != nil {
-				sl.failed(err)
-				wait, retry = retry, min(2*retry, maxRetry)
-				s.w.unsealed.since.CompareAndSwap(0, 1)
-			} else {
-				retry = minRetry
-				wait, some = s.w.unsealed.due(&s.opts)
-			}
+		switch {
+		case err != nil:
+			sl.failed(err)
+			fallthrough
+		case s.w.lacksRoom():
+			wait, some, retry = retry, true, min(2*retry, maxRetry)
+		default:
+			retry = minRetry
 		}
 		if some {
 			timer.Reset(max(wait, minRetry))
@@ -80,25 +76,92 @@ func (sl *sealer) loop() {
 	}
 }
 
-// failed tells what went wrong.
+// work does what is due.
+func (sl *sealer) work() error {
+	w := sl.s.w
+	lacking := w.lacksRoom()
+	if !lacking {
+		if err := w.reserve(); err != nil {
+			return err
+		}
+	}
+	wait, some := w.unsealed.due(&sl.s.opts)
+	if !some || wait > 0 && !lacking {
+		return nil
+	}
+	if err := sl.seal(sl.pace); err != nil {
+		return err
+	}
+	if err := sl.tidy(sl.pace); err != nil {
+		return err
+	}
+	if err := w.reserve(); err != nil {
+		return err
+	}
+	if w.lacksRoom() {
+		w.explain()
+	}
+	return nil
+}
+
+// failed tells what went wrong. What was to be sealed stays where it is until the next try.
 func (sl *sealer) failed(err error) {
+	w := sl.s.w
+	w.unsealed.since.CompareAndSwap(0, 1)
 	switch {
 	case errors.Is(err, tail.ErrPoisoned):
-		sl.s.w.poison(err)
+		w.poison(err)
 	case errors.Is(err, ErrStopped) || errors.Is(err, errSwept):
+		return
+	case isFull(err):
+		if !w.lacksRoom() {
+			w.refuse(&w.noRoom, &noSpaceError{textNoRoom, err})
+		}
 		return
 	}
 	sl.s.opts.Events.SweepFailed(err)
 }
 
-// pace is called while parts are written, with how many bytes were: it leaves the disk and the processors to others.
+// shareOfTime is how many times as long as it works the sealer waits while records are being appended.
+const shareOfTime = 3
+
+// pace is called while parts are written, again and again: it leaves the disk and the processors to others while they
+// need them, unless what is not sealed grows too fast.
 func (sl *sealer) pace(int64) error {
-	select {
-	case <-sl.s.quit:
-		return errSwept
-	default:
-		return nil
+	s := sl.s
+	appends := s.w.appends.Load()
+	busy := appends != sl.pacer.appends
+	sl.pacer.appends = appends
+	var wait <-chan time.Time
+	if busy && !s.w.unsealed.isMuch(&s.opts) && !s.w.lacksRoom() {
+		worked := min(time.Since(sl.pacer.began), maxWork)
+		wait = time.After(shareOfTime * worked)
+	} else {
+		closed := make(chan time.Time)
+		close(closed)
+		wait = closed
 	}
+	select {
+	case <-s.quit:
+		return errSwept
+	case <-wait:
+	}
+	sl.pacer.began = time.Now()
+	return nil
+}
+
+// maxWork bounds what a wait is measured by.
+const maxWork = 20 * time.Millisecond
+
+// pacer is what pace remembers.
+type pacer struct {
+	began   time.Time
+	appends uint64
+}
+
+// isMuch reports whether enough for the next seal is there while one is on its way.
+func (u *unsealed) isMuch(o *Options) bool {
+	return u.records.Load() >= o.SealRecords || u.bytes.Load() >= o.SealBytes
 }
 
 // last seals what there is, so that the next open has little to read.

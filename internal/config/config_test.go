@@ -153,6 +153,7 @@ func TestOwnBlocks(t *testing.T) {
 		EHDB {
 			shards: $SHARDS
 			queue_bytes: 64MiB, stall_bytes: 16MiB, window_bytes: 32MB
+			memory: 128MiB, seal_max_age: "10s", seal_bytes: 8MiB
 			metrics_port: 9102, log_format: json
 			subjects: ["commands.*.shard.0", orders]
 			map: [
@@ -164,6 +165,7 @@ func TestOwnBlocks(t *testing.T) {
 		bus { mode: ehdb }`)
 	e := c.EHDB
 	if e.Shards != 4 || e.QueueBytes != 64<<20 || e.StallBytes != 16<<20 || e.WindowBytes != 32<<20 ||
+		e.Memory != 128<<20 || e.SealMaxAge != 10*time.Second || e.SealBytes != 8<<20 ||
 		e.MetricsPort != 9102 || e.LogFormat != "json" || len(e.Subjects) != 2 {
 		t.Errorf("got %+v", e)
 	}

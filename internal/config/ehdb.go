@@ -3,6 +3,7 @@ package config
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/noetl/ehdb-gateway/subjects"
 )
@@ -14,6 +15,9 @@ type EHDB struct {
 	QueueBytes  int64              // bound of one shard's queue
 	StallBytes  int64              // where producers are asked to pause
 	WindowBytes int64              // recent records kept in RAM for readers
+	Memory      int64              // bytes of RAM for sealed records and for the index of what is not sealed
+	SealMaxAge  time.Duration      // how long a record may stay in the write-ahead log
+	SealBytes   int64              // how much may stay there
 	MetricsPort int                // a second port for /metrics; 0: none, -1: any free one
 	LogFormat   string             // "text" (nats-server's) or "json"
 	Subjects    []string           // subjects that get a lag series of their own
@@ -27,6 +31,9 @@ const (
 	maxShards   = 1024
 	maxTokens   = 255
 	minQueue    = 1 << 20
+	minMemory   = 16 << 20
+	minSealAge  = 100 * time.Millisecond
+	maxSealAge  = time.Hour
 	maxBytes    = 1 << 40
 	maxPort     = 65535
 	formatText  = "text"
@@ -38,13 +45,7 @@ const (
 func (d *decoder) ehdb(v any) EHDB {
 	e := EHDB{LogFormat: formatText}
 	var rules []rule
-	size := func(to *int64) func(field) {
-		return func(f field) {
-			if n, ok := f.number(minQueue, maxBytes, sizeExample); ok {
-				*to = n
-			}
-		}
-	}
+	size := func(to *int64) func(field) { return func(f field) { f.size(to, minQueue) } }
 	whole := func(to *int, low, high int64) func(field) {
 		return func(f field) {
 			if n, ok := f.number(low, high, "a whole number"); ok {
@@ -57,6 +58,9 @@ func (d *decoder) ehdb(v any) EHDB {
 		"queue_bytes":      size(&e.QueueBytes),
 		"stall_bytes":      size(&e.StallBytes),
 		"window_bytes":     size(&e.WindowBytes),
+		"memory":           func(f field) { f.size(&e.Memory, minMemory) },
+		"seal_max_age":     func(f field) { f.duration(&e.SealMaxAge, minSealAge, maxSealAge) },
+		"seal_bytes":       size(&e.SealBytes),
 		"metrics_port":     whole(&e.MetricsPort, -1, maxPort),
 		"log_format":       func(f field) { f.text(&e.LogFormat, formatText, formatJSON) },
 		"allow_standalone": func(f field) { f.boolean(&e.AllowStandalone) },
@@ -76,6 +80,13 @@ func (d *decoder) ehdb(v any) EHDB {
 	}
 	e.Map = d.shardMap(tk, e.Shards, rules)
 	return e
+}
+
+// size takes a number of bytes.
+func (f field) size(to *int64, low int64) {
+	if n, ok := f.number(low, maxBytes, sizeExample); ok {
+		*to = n
+	}
 }
 
 // rule is one rule of ehdb.map and its place.
