@@ -205,7 +205,7 @@ func TestPassagePings(t *testing.T) {
 
 // What the gateway itself has to say to a client does not get into the middle of a message.
 func TestPassageLinesWait(t *testing.T) {
-	ns := oracle(t, nil)
+	ns := oracle(t, &server.Options{DisableShortFirstPing: true})
 	s := startBefore(t, ns, &server.Options{LameDuckGracePeriod: time.Minute, LameDuckDuration: time.Hour})
 	c := dialRaw(t, s)
 	c.send(t, "CONNECT {\"verbose\":false,\"protocol\":1}\r\nSUB big 1\r\nPING\r\n")

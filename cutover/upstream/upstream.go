@@ -138,14 +138,19 @@ func (u *Upstream) Sign(nonce string) string {
 }
 
 // Open connects to one of the servers for a client whose connection is from and to these addresses. It goes through the
-// servers until one answers or the time is over. info is the document of the server's first INFO, and conn goes on
-// behind it.
-func (u *Upstream) Open(ctx context.Context, from, to net.Addr) (conn net.Conn, info []byte, err error) {
+// servers until one answers or the time is over. It returns the connection, which goes on behind the server's first
+// INFO, and the document of that.
+func (u *Upstream) Open(ctx context.Context, from, to net.Addr) (net.Conn, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, u.o.Timeout)
 	defer cancel()
+	var err error
 	for pause := minPause; ; pause = min(2*pause, maxPause) { //nolint:mnd // doubles
-		if conn, info, err = u.round(ctx, from, to); err == nil {
+		conn, info, failure := u.round(ctx, from, to)
+		if failure == nil {
 			return conn, info, nil
+		}
+		if err == nil || ctx.Err() == nil { // that the time was over says less than why the round before failed
+			err = failure
 		}
 		select {
 		case <-ctx.Done():

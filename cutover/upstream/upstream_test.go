@@ -136,9 +136,9 @@ func TestTLS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.o.URLs = urls(t, tc.scheme+"://"+tc.to.Addr().String())
-			tc.o.Timeout = 2 * time.Second
+			tc.o.Timeout = 10 * time.Second
 			if tc.want != "" {
-				tc.o.Timeout = 300 * time.Millisecond
+				tc.o.Timeout = time.Second
 			}
 			conn, err := open(t, tc.o)
 			if tc.want != "" {
