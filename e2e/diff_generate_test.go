@@ -157,9 +157,11 @@ func (g *generator) streamLine(s string) string {
 		return "check"
 	}
 	return fmt.Sprintf("api STREAM.PURGE.%s %s", s, g.mostly(
-		[]string{"", `{"filter":"` + g.filter(s) + `"}`, `{"seq":` + g.seq() + `}`, `{"keep":` + g.pick("0", "1", "2") + `}`,
+		[]string{
+			"", `{"filter":"` + g.filter(s) + `"}`, `{"seq":` + g.seq() + `}`, `{"keep":` + g.pick("0", "1", "2") + `}`,
 			`{"filter":"` + g.filter(s) + `","keep":` + g.pick("0", "1", "2") + `}`,
-			`{"filter":"` + g.filter(s) + `","seq":` + g.seq() + `}`},
+			`{"filter":"` + g.filter(s) + `","seq":` + g.seq() + `}`,
+		},
 		[]string{`{"seq":3,"keep":1}`, `{"filter":"a..b"}`, `{`, `{"x":1}`, `{"seq":-1}`, `{"seq":100000}`}))
 }
 

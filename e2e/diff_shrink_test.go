@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -84,9 +85,7 @@ func withoutEach(v map[string]any) (out []map[string]any) {
 		if inner, ok := x.(map[string]any); ok {
 			for _, w := range withoutEach(inner) {
 				c := map[string]any{k: w}
-				for l, y := range rest {
-					c[l] = y
-				}
+				maps.Copy(c, rest)
 				out = append(out, c)
 			}
 		}

@@ -193,7 +193,7 @@ func (s *soak) listen(ctx context.Context, js jetstream.JetStream, b *soakBook, 
 }
 
 // info asks what the gateway knows of the consumer.
-func (b *soakBook) info(ctx context.Context, t *testing.T, js jetstream.JetStream) *jetstream.ConsumerInfo { //nolint:revive // as elsewhere
+func (b *soakBook) info(ctx context.Context, t *testing.T, js jetstream.JetStream) *jetstream.ConsumerInfo {
 	t.Helper()
 	if b.push {
 		c, err := js.PushConsumer(ctx, b.stream, b.name)
@@ -277,8 +277,12 @@ func (s *soak) balance(t *testing.T, p *process) {
 		i := b.info(ctx, t, js)
 		open, confirmed, tried := int(i.NumPending)+i.NumAckPending, 0, 0 //nolint:gosec // small
 		for seq := range stored[b.stream] {
-			confirmed += one(b.confirmed[seq])
-			tried += one(b.tried[seq])
+			if b.confirmed[seq] {
+				confirmed++
+			}
+			if b.tried[seq] {
+				tried++
+			}
 		}
 		all := len(stored[b.stream])
 		if open > all-confirmed || open < all-tried {
@@ -305,7 +309,7 @@ func (s *soak) lost(b *soakBook, stored map[uint64]bool) {
 }
 
 // given demands that somebody who asks a consumer with pending messages is given one.
-func (s *soak) given(ctx context.Context, t *testing.T, js jetstream.JetStream, b *soakBook) { //nolint:revive // as elsewhere
+func (s *soak) given(ctx context.Context, t *testing.T, js jetstream.JetStream, b *soakBook) {
 	t.Helper()
 	c, err := js.Consumer(ctx, b.stream, b.name)
 	noErr(t, err)
@@ -401,11 +405,4 @@ func storedIn(t *testing.T, ctx context.Context, js jetstream.JetStream, name st
 		t.Errorf("%s: %d messages, but %d sequences", name, i.State.Msgs, len(stored))
 	}
 	return stored
-}
-
-func one(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -37,24 +37,14 @@ func (s *Service) lookForStalls(now time.Time, known map[*consumerEntry]stall) m
 	owing, stalled := make(map[*consumerEntry]stall), int64(0)
 	for _, a := range s.sortedAccounts() {
 		for _, c := range a.servingConsumers() {
-			debt := c.consumer.Debt()
-			if !debt.Owes {
+			st, owes := c.look(now, known, s.opts.StallAfter)
+			if !owes {
 				continue
-			}
-			st, old := known[c]
-			if !old || st.delivered != debt.Delivered {
-				owing[c] = stall{delivered: debt.Delivered, since: now}
-				continue
-			}
-			if now.Sub(st.since) >= s.opts.StallAfter {
-				stalled++
-				if !st.told {
-					c.logger().Error("a consumer has messages and somebody who waits for them, and delivers nothing",
-						slog.Duration("for", now.Sub(st.since)))
-				}
-				st.told = true
 			}
 			owing[c] = st
+			if st.told {
+				stalled++
+			}
 		}
 	}
 	for c, st := range known {
@@ -64,6 +54,26 @@ func (s *Service) lookForStalls(now time.Time, known map[*consumerEntry]stall) m
 	}
 	s.stalled.Store(stalled)
 	return owing
+}
+
+// look returns what is known of the consumer now; owes is false if that is nothing. It tells the log of a new stall.
+func (c *consumerEntry) look(
+	now time.Time, known map[*consumerEntry]stall, after time.Duration,
+) (st stall, owes bool) {
+	debt := c.consumer.Debt()
+	if !debt.Owes {
+		return stall{}, false
+	}
+	st, old := known[c]
+	if !old || st.delivered != debt.Delivered {
+		return stall{delivered: debt.Delivered, since: now}, true
+	}
+	if owed := now.Sub(st.since); owed >= after && !st.told {
+		st.told = true
+		c.logger().Error("a consumer has messages and somebody who waits for them, and delivers nothing",
+			slog.Duration("for", owed))
+	}
+	return st, true
 }
 
 // servingConsumers returns the consumers that serve, in no order.

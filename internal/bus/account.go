@@ -137,8 +137,8 @@ func (a *account) unwatch(w *watch) {
 	a.watches.Remove(w.subject, w)
 }
 
-// count adds delta (1 or -1) to the watches of subjects that s selects, and appends the calls that follow to n. The caller
-// holds a.mu.
+// count adds delta (1 or -1) to the watches of subjects that s selects, and appends the calls that follow to n. The
+// caller holds a.mu.
 func (a *account) count(n news, s *Subscription, delta int) news {
 	if a.watches.Len() == 0 {
 		return n

@@ -85,9 +85,9 @@ type Bus interface {
 	// HasQueueInterest is HasInterest of the members of one queue group.
 	HasQueueInterest(account, subject, queue string) bool
 	// WatchInterest calls changed whenever interest in the literal subject appears (true) or ends (false), starting
-	// after the call returns; with a queue, only its members' interest. changed runs on the goroutine that (un)subscribed, under no lock of the bus, and must
-	// neither block nor publish; calls for quick changes may come out of order, so treat one as a hint and ask
-	// HasInterest. cancel ends the watch.
+	// after the call returns; with a queue, only its members' interest. changed runs on the goroutine that
+	// (un)subscribed, under no lock of the bus, and must neither block nor publish; calls for quick changes may come out
+	// of order, so treat one as a hint and ask HasInterest. cancel ends the watch.
 	WatchInterest(account, subject, queue string, changed func(interest bool)) (cancel func())
 }
 

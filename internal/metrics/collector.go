@@ -100,7 +100,8 @@ func jetStream(ch chan<- prometheus.Metric, j *JetStream) {
 		{"ehdb_jetstream_api_errors_total", "JetStream API requests answered with an error.", j.APIErrors, counter},
 		{
 			"ehdb_consumer_stalled",
-			"Consumers with messages and somebody who waits for them that deliver nothing. Must stay 0.", j.Stalled, gauge,
+			"Consumers with messages and somebody who waits for them that deliver nothing. Must stay 0.",
+			j.Stalled, gauge,
 		},
 	})
 	used := desc("ehdb_jetstream_stored_bytes", "Bytes that count against the limits of the server.", "storage")
