@@ -1,0 +1,88 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nkeys"
+)
+
+func TestBusBlock(t *testing.T) {
+	cert, key := certificate(t)
+	pair, err := nkeys.CreateServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := pair.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := mustLoad(t, `
+		jetstream: enabled
+		authorization { user: u, password: p }
+		bus {
+			upstream: ["nats://a:4222", "tls://b"], monitor: "http://a:8222", connect_timeout: "700ms", proxy_protocol: true
+			tls { ca_file: '`+cert+`', cert_file: '`+cert+`', key_file: '`+key+`', handshake_first: true }
+			proxy_key_file: '`+write(t, string(seed)+"\n")+`'
+		}`)
+	b := c.Bus
+	if b.Mode != ModeNATS || len(b.Upstream) != 2 || b.Upstream[1].Scheme != "tls" || len(b.Monitor) != 1 ||
+		b.ConnectTimeout != 700*time.Millisecond || !b.ProxyProtocol || !b.HandshakeFirst || b.ProxyKey == nil {
+		t.Errorf("got %+v", b)
+	}
+	if b.TLS == nil || b.TLS.RootCAs == nil || len(b.TLS.Certificates) != 1 || b.TLS.InsecureSkipVerify {
+		t.Errorf("got TLS %+v", b.TLS)
+	}
+	if c.Server.JetStream || c.DataDir != "" {
+		t.Errorf("streams of its own in mode nats: %q", c.DataDir)
+	}
+	if len(c.Warnings) != 1 || !strings.HasSuffix(c.Warnings[0], "not used of this configuration: authorization, jetstream") {
+		t.Errorf("warnings: %q", c.Warnings)
+	}
+}
+
+// One file does for every mode: the mode is a matter of a variable.
+func TestBusModeByVariable(t *testing.T) {
+	file := write(t, `
+		jetstream { store_dir: "./data" }
+		bus { upstream: "nats://a:4222" }`)
+	for name, tc := range map[string]struct {
+		args []string
+		env  func(string) (string, bool)
+		mode Mode
+		host string
+	}{
+		"unsaid":                 {nil, noEnv, ModeNATS, "a:4222"},
+		"variable":               {nil, env("EHDB_BUS", "ehdb"), ModeEHDB, "a:4222"},
+		"alias":                  {nil, env("NOETL_COMMAND_BUS", "ehdb"), ModeEHDB, "a:4222"},
+		"flag":                   {[]string{"--bus", "nats"}, env("EHDB_BUS", "ehdb"), ModeNATS, "a:4222"},
+		"servers by variable":    {nil, env("EHDB_UPSTREAM", "nats://b:1, nats://c:2"), ModeNATS, "b:1"},
+		"servers by flag":        {[]string{"--upstream", "nats://d:3"}, env("EHDB_UPSTREAM", "nats://b:1"), ModeNATS, "d:3"},
+		"an empty variable":      {nil, env("EHDB_UPSTREAM", " ", "EHDB_BUS", ""), ModeNATS, "a:4222"},
+		"mode and servers apart": {nil, env("EHDB_UPSTREAM", "nats://b:1", "EHDB_BUS", "ehdb"), ModeEHDB, "b:1"},
+	} {
+		c, err := Load(append([]string{"-c", file}, tc.args...), tc.env)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if c.Bus.Mode != tc.mode || c.Bus.Upstream[0].Host != tc.host || c.Server.JetStream != (tc.mode == ModeEHDB) {
+			t.Errorf("%s: mode %s, servers %v", name, c.Bus.Mode, c.Bus.Upstream)
+		}
+	}
+}
+
+func TestBusRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		`proxy_protocol: true, bus { upstream: "nats://a", proxy_protocol: true }`: "set one of them",
+		`bus { proxy_key_file: "/does/not/exist" }`:                                "no such file",
+		`bus { proxy_key_file: "` + write(t, "nonsense") + `" }`:                   "does not hold an nkey seed",
+		`bus { tls: 5 }`:          "bus.tls: expected a block",
+		`bus { tls { ca: "x" } }`: `unknown field "bus.tls.ca"`,
+	} {
+		if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+}
