@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// nodeDir is the folder of the program that uses the official JavaScript client.
+const nodeDir = "clients/node"
+
+// nodeModules fetches the client's pinned packages, once.
+var nodeModules = sync.OnceValues(func() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund")
+	cmd.Dir = nodeDir
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+})
+
+// TestNodeClient has the official JavaScript client use a server: over TCP and WebSocket, and a real nats-server first,
+// which shows that the program asks for what is right.
+func TestNodeClient(t *testing.T) {
+	if _, err := exec.LookPath("npm"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("CI has no Node")
+		}
+		t.Skip("needs Node 18 or later with npm; CI has it")
+	}
+	if out, err := nodeModules(); err != nil {
+		t.Fatalf("npm ci: %v\n%s", err, out)
+	}
+	t.Run("nats-server", func(t *testing.T) {
+		ns := startOracle(t, func(o *server.Options) { o.JetStream = true })
+		runNode(t, ns.ClientURL())
+	})
+	for _, scheme := range []string{"nats", "ws"} {
+		t.Run(scheme, func(t *testing.T) {
+			p := startGateway(t, t.TempDir(), "-c", websocketConfig(t))
+			u := p.URL
+			if scheme == "ws" {
+				u = websocketURL(t, p)
+			}
+			runNode(t, u)
+		})
+	}
+}
+
+// websocketConfig is a configuration with a port for WebSocket clients.
+func websocketConfig(t *testing.T) string {
+	t.Helper()
+	text := `websocket { host: "127.0.0.1", port: -1, no_tls: true, compression: true }` + "\n"
+	if os.Getenv("EHDB_E2E_BIN") == "" {
+		text += "ehdb { allow_tmp_store: true }\n"
+	}
+	path := filepath.Join(t.TempDir(), "ws.conf")
+	noErr(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// websocketURL reads where the process listens for WebSocket clients from its log.
+func websocketURL(t *testing.T, p *process) string {
+	t.Helper()
+	const says = "Listening for websocket clients on "
+	for line := range strings.SplitSeq(p.Log(), "\n") {
+		if _, u, ok := strings.Cut(line, says); ok {
+			parsed, err := url.Parse(strings.TrimSpace(u))
+			noErr(t, err)
+			return parsed.String()
+		}
+	}
+	t.Fatalf("the log does not say %q", says)
+	return ""
+}
+
+func runNode(t *testing.T, url string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "node", "client.mjs", url)
+	cmd.Dir = nodeDir
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "ok") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
