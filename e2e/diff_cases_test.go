@@ -55,8 +55,11 @@ api STREAM.CREATE.A {"name":"A"}
 api CONSUMER.CREATE.A.E {"config":{"ack_policy":"explicit","durable_name":"E","priority_groups":["g"],"priority_policy":"pinned_client"},"stream_name":"A"}
 api CONSUMER.UNPIN.A.E {"group":"g"}
 `,
-	"last_per_subject of nothing begins at the first message": `
+	"last_per_subject of nothing begins at the last message": `
 api STREAM.CREATE.A {"name":"A","subjects":["a.>"]}
+api CONSUMER.CREATE.A.C.a.2 {"config":{"deliver_policy":"last_per_subject","durable_name":"C","filter_subject":"a.2"},"stream_name":"A"}
+pub a.1 1
+api CONSUMER.CREATE.A.E.a.2 {"config":{"deliver_policy":"last_per_subject","durable_name":"E","filter_subject":"a.2"},"stream_name":"A"}
 pub a.1 1
 api CONSUMER.CREATE.A.D.a.2 {"config":{"deliver_policy":"last_per_subject","durable_name":"D","filter_subject":"a.2"},"stream_name":"A"}
 pub a.2 2

@@ -117,8 +117,16 @@ func (g *generator) createStream(s string) string {
 	if g.one(2) {
 		f["allow_direct"] = "true"
 	}
+	recoverable(f)
 	g.streams[s] = f
 	return "api STREAM.CREATE." + s + " " + fieldJSON(f)
+}
+
+// recoverable leaves out the pair of fields that nats-server accepts and cannot start with again: the stream is gone then.
+func recoverable(f map[string]string) {
+	if f["allow_msg_counter"] != "" {
+		delete(f, "subject_delete_marker_ttl")
+	}
 }
 
 // updateStream changes a few fields of the newest configuration.
@@ -138,6 +146,7 @@ func (g *generator) updateStream(s string) string {
 	if g.one(8) {
 		f["sealed"] = "true"
 	}
+	recoverable(f)
 	if !g.one(3) { // most updates are wrong in some way: the next one is of the same base
 		g.streams[s] = f
 	}

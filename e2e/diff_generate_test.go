@@ -42,6 +42,7 @@ func (g *generator) script(n int) []string {
 	}
 	kv := g.r.IntN(8) == 0
 	restarted := false // nats-server loses the first update of a consumer after a restart
+	reset := false     // it tells of a TERM even of what was not delivered since a reset
 	for len(out) < n {
 		if kv && g.one(2) {
 			out = append(out, g.keyValue())
@@ -51,10 +52,12 @@ func (g *generator) script(n int) []string {
 		switch {
 		case g.all && removes.MatchString(line):
 		case restarted && strings.Contains(line, "CREATE"):
+		case reset && strings.Contains(line, "+TERM"):
 		default:
 			out = append(out, line)
 		}
 		restarted = restarted || line == "restart"
+		reset = reset || strings.Contains(line, ".RESET.")
 	}
 	return out
 }

@@ -105,10 +105,11 @@ func diffPurged(s string) string { return diffPositions.ReplaceAllString(s, `"$1
 
 var diffPositions = regexp.MustCompile(`"(ack_floor|delivered|reset_seq)":(\{[^}]*\}|\d+)`)
 
-// diffRestarted takes out of a line what differs after a restart: "last_active", which the gateway keeps.
-func diffRestarted(s string) string { return diffActive.ReplaceAllString(s, "") }
+// diffRestarted takes out of a line what differs after a restart: "last_active", which the gateway keeps, and the threshold
+// that nats-server then takes from the stream's consumer_limits for consumers that were there before.
+func diffRestarted(s string) string { return diffKept.ReplaceAllString(s, "") }
 
-var diffActive = regexp.MustCompile(`"last_active":"[^"]*",?`)
+var diffKept = regexp.MustCompile(`"last_active":"[^"]*",?|"inactive_threshold":\d+,`)
 
 // diffCounts are the fields that a delivery changes; diffDelivered matches a consumer that has delivered something.
 var (

@@ -35,7 +35,8 @@ func selectStart(l *storage.Log, cfg *server.ConsumerConfig, perSubject int64, f
 		}
 		skip, _ := l.LastPerKey(filters, visible, 0)
 		if len(skip) == 0 {
-			break // there is nothing to pass over
+			seq = visible // as nats-server; the messages before it are not asked for
+			break
 		}
 		return start{seq: skip[0], skip: skip, cursor: visible + 1}
 	}
