@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"slices"
@@ -23,12 +22,12 @@ import (
 func newLinks(a *app) *accounts.Registry {
 	a.router.SetHooks(bus.Hooks{Describe: a.gw.RequestInfo, Measured: a.measured})
 	warn := func(account string, err error) {
-		level := slog.LevelWarn
+		tell := a.log.Warn
 		if errors.Is(err, accounts.ErrUnknown) {
-			level = slog.LevelDebug // in operator mode, accounts become known one after the other
+			tell = a.log.Debug // in operator mode, accounts become known one after the other
 		}
-		a.log.Log(context.Background(), level, "Account {account}: {error}",
-			slog.String("account", account), slog.Any("error", err))
+		//nolint:sloglint // the message is constant
+		tell("Account {account}: {error}", slog.String("account", account), slog.Any("error", err))
 	}
 	r := accounts.NewRegistry(a.cfg.Server.Cluster.Name, systemAccount(a.cfg.Server), a.router.SetLinks, warn)
 	if a.tenants != nil {

@@ -40,8 +40,10 @@ func newOperator(cfg *config.Config, log *slog.Logger) (*operator, error) {
 	if !cfg.OperatorMode() {
 		return nil, nil
 	}
-	o := &operator{log: log, limits: map[string]config.AccountLimits{}, without: map[string]bool{},
-		tiers: map[string]jetstreamapi.Tiers{}}
+	o := &operator{
+		log: log, limits: map[string]config.AccountLimits{}, without: map[string]bool{},
+		tiers: map[string]jetstreamapi.Tiers{},
+	}
 	source := auth.AccountSource(cfg.Server.AccountResolver)
 	if r := cfg.Resolver; r.Kind != "" {
 		dir, err := resolver.OpenDir(resolver.DirConfig{

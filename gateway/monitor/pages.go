@@ -116,7 +116,7 @@ func (s *Server) routez(w http.ResponseWriter, _ *http.Request)   { s.answer(w, 
 func (s *Server) gatewayz(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.Gatewayz()) }
 func (s *Server) leafz(w http.ResponseWriter, _ *http.Request)    { s.answer(w, s.Leafz()) }
 
-// Routez, Gatewayz and Leafz list connections of kinds that a single server does not have.
+// Routez lists routes, as Gatewayz and Leafz list their kinds of connections: a single server has none.
 func (s *Server) Routez() *server.Routez {
 	i := s.o.Core.Info()
 	return &server.Routez{ID: i.ID, Name: i.Name, Now: time.Now().UTC(), Routes: []*server.RouteInfo{}}

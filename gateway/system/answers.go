@@ -25,7 +25,7 @@ func (r *request) requestor() (server.ClientInfo, bool) {
 func (r *request) userInfo() (any, error) {
 	who, known := r.requestor()
 	if !known || who.ID == 0 {
-		return nil, badRequest{errors.New("not known who asks")}
+		return nil, badRequestError{errors.New("not known who asks")}
 	}
 	return r.s.o.Gateway.UserInfo(bus.Identity{Account: who.Account, ID: who.ID})
 }
@@ -53,31 +53,31 @@ func (r *request) jszOf(account string, o *server.JSzOptions) (any, error) {
 }
 
 // kick closes a connection.
-func (r *request) kick() (any, error) {
+func (r *request) kick() error {
 	var o server.KickClientReq
 	if err := r.decode(&o); err != nil {
-		return nil, err
+		return err
 	}
 	if !r.s.o.Gateway.Kick(o.CID) {
-		return nil, errors.New("no such client or leafnode id")
+		return errors.New("no such client or leafnode id")
 	}
-	return nil, nil //nolint:nilnil // an answer without data
+	return nil
 }
 
 // lameDuck tells one client to go elsewhere.
-func (r *request) lameDuck() (any, error) {
+func (r *request) lameDuck() error {
 	var o server.LDMClientReq
 	if err := r.decode(&o); err != nil {
-		return nil, err
+		return err
 	}
 	if !r.s.o.Gateway.LameDuckClient(o.CID) {
-		return nil, errors.New("no such client id")
+		return errors.New("no such client id")
 	}
-	return nil, nil //nolint:nilnil // an answer without data
+	return nil
 }
 
-// countSubscribers answers how many subscriptions of the asker's account hear a subject, or are within a filter; a queue
-// group may follow it.
+// countSubscribers answers how many subscriptions of the asker's account hear a subject, or are within a filter; a
+// queue group may follow it.
 func (r *request) countSubscribers() {
 	account := r.s.o.Account
 	if who, known := r.requestor(); known {

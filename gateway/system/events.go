@@ -112,12 +112,21 @@ func (s *Service) tick() {
 		case <-statsz.C:
 			wait = min(2*wait, statszEvery)
 			statsz.Reset(wait)
+			s.tellLost()
 			s.broadcastStatsz()
 		case <-counts.C:
 			for _, a := range s.o.Monitor.AccountStatz(&server.AccountStatzOptions{}).Accounts {
 				s.countedAgain(a.Account)
 			}
 		}
+	}
+}
+
+// tellLost warns of events that found the queue full.
+func (s *Service) tellLost() {
+	if n := s.lost.Swap(0); n > 0 {
+		s.o.Logger.Warn("{count} events of the system account were lost: more came than could be sent",
+			slog.Uint64("count", n))
 	}
 }
 
@@ -144,12 +153,12 @@ func (s *Service) Measured(l bus.Latency) {
 	})
 }
 
-// measurement is l as it is published. Of the time between request and answer the service's part is what is left without
-// the responder's round trip; the requestor's is added to the whole.
+// measurement is l as it is published. Of the time between request and answer the service's part is what is left
+// without the responder's round trip; the requestor's is added to the whole.
 func measurement(l *bus.Latency, requestor, responder *server.ClientInfo, at time.Time) *server.ServiceLatency {
 	m := &server.ServiceLatency{
-		TypedEvent: typed(server.ServiceLatencyType), Status: l.Status, Error: l.Error, Requestor: requestor, Responder: responder,
-		RequestStart: l.Start.Add(-requestor.RTT).UTC(),
+		TypedEvent: typed(server.ServiceLatencyType), Status: l.Status, Error: l.Error,
+		Requestor: requestor, Responder: responder, RequestStart: l.Start.Add(-requestor.RTT).UTC(),
 	}
 	m.RequestHeader, _ = l.Trace.(http.Header)
 	if l.Status != http.StatusOK {

@@ -27,24 +27,29 @@ func (r *request) profilez() {
 	}
 	r.s.done.Go(func() {
 		defer func() { <-r.s.profile }()
-		status := profile(&o.ProfilezOptions)
+		status := profile(&o.ProfilezOptions, r.s.ended)
 		r.s.push(func() { r.answer(status, nil) })
 	})
 }
 
-func profile(o *server.ProfilezOptions) *server.ProfilezStatus {
+// profile takes a profile; a long one ends early with stop.
+func profile(o *server.ProfilezOptions, stop <-chan struct{}) *server.ProfilezStatus {
 	var b bytes.Buffer
 	switch o.Name {
 	case "":
 		return &server.ProfilezStatus{Error: "profile name not specified"}
 	case "cpu":
 		if o.Duration <= 0 || o.Duration > maxProfile {
-			return &server.ProfilezStatus{Error: fmt.Sprintf("duration %s should be between 0 and %s", o.Duration, maxProfile)}
+			text := fmt.Sprintf("duration %s should be between 0 and %s", o.Duration, maxProfile)
+			return &server.ProfilezStatus{Error: text}
 		}
 		if err := pprof.StartCPUProfile(&b); err != nil {
 			return &server.ProfilezStatus{Error: err.Error()}
 		}
-		time.Sleep(o.Duration)
+		select {
+		case <-time.After(o.Duration):
+		case <-stop:
+		}
 		pprof.StopCPUProfile()
 	default:
 		p := pprof.Lookup(o.Name)

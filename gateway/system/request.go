@@ -23,7 +23,7 @@ type request struct {
 // errSkip is a handler's way not to answer, so that another server may.
 var errSkip = errors.New("not for this server")
 
-// apart is how subjects are told apart: what follows $SYS.REQ.SERVER.{PING or id} and $SYS.REQ.ACCOUNT.{account}.
+// Handlers answer what follows $SYS.REQ.SERVER.{PING or id} and $SYS.REQ.ACCOUNT.{account} in a subject.
 type (
 	serverHandler  func(*request) (any, error)
 	accountHandler func(r *request, account string) (any, error)
@@ -37,9 +37,13 @@ var serverRequests = map[string]serverHandler{
 	"CONNZ": asked(func(r *request, o *server.ConnzEventOptions) (any, error) {
 		return r.s.o.Monitor.Connz(&o.ConnzOptions)
 	}),
-	"ROUTEZ":   asked(func(r *request, _ *server.RoutezEventOptions) (any, error) { return r.s.o.Monitor.Routez(), nil }),
-	"GATEWAYZ": asked(func(r *request, _ *server.GatewayzEventOptions) (any, error) { return r.s.o.Monitor.Gatewayz(), nil }),
-	"LEAFZ":    asked(func(r *request, _ *server.LeafzEventOptions) (any, error) { return r.s.o.Monitor.Leafz(), nil }),
+	"ROUTEZ": asked(func(r *request, _ *server.RoutezEventOptions) (any, error) {
+		return r.s.o.Monitor.Routez(), nil
+	}),
+	"GATEWAYZ": asked(func(r *request, _ *server.GatewayzEventOptions) (any, error) {
+		return r.s.o.Monitor.Gatewayz(), nil
+	}),
+	"LEAFZ": asked(func(r *request, _ *server.LeafzEventOptions) (any, error) { return r.s.o.Monitor.Leafz(), nil }),
 	"ACCOUNTZ": asked(func(r *request, o *server.AccountzEventOptions) (any, error) {
 		return r.s.o.Monitor.Accountz(o.Account)
 	}),
@@ -47,9 +51,11 @@ var serverRequests = map[string]serverHandler{
 	"HEALTHZ": asked(func(r *request, o *server.HealthzEventOptions) (any, error) {
 		return r.s.o.Monitor.Healthz(&o.HealthzOptions), nil
 	}),
-	"EXPVARZ":   asked(func(*request, *server.ExpvarzEventOptions) (any, error) { return expvarz(), nil }),
-	"IPQUEUESZ": asked(func(*request, *server.IpqueueszEventOptions) (any, error) { return &server.IpqueueszStatus{}, nil }),
-	"RAFTZ":     asked(func(*request, *server.RaftzEventOptions) (any, error) { return &server.RaftzStatus{}, nil }),
+	"EXPVARZ": asked(func(*request, *server.ExpvarzEventOptions) (any, error) { return expvarz(), nil }),
+	"IPQUEUESZ": asked(func(*request, *server.IpqueueszEventOptions) (any, error) {
+		return &server.IpqueueszStatus{}, nil
+	}),
+	"RAFTZ": asked(func(*request, *server.RaftzEventOptions) (any, error) { return &server.RaftzStatus{}, nil }),
 }
 
 var accountRequests = map[string]accountHandler{
@@ -58,7 +64,7 @@ var accountRequests = map[string]accountHandler{
 		return r.s.o.Monitor.Subsz(&o.SubszOptions)
 	}),
 	"CONNZ": of(func(r *request, account string, o *server.ConnzEventOptions) (any, error) {
-		o.ConnzOptions.Account = account
+		o.Account = account
 		return r.s.o.Monitor.Connz(&o.ConnzOptions)
 	}),
 	"LEAFZ": of(func(r *request, _ string, _ *server.LeafzEventOptions) (any, error) {
@@ -108,8 +114,8 @@ func of[O any](answer func(*request, string, *O) (any, error)) accountHandler {
 	}
 }
 
-// badRequest is an error of who asks.
-type badRequest struct{ error }
+// badRequestError is an error of who asks.
+type badRequestError struct{ error }
 
 // decode reads the options in the body into o. errSkip: another server is meant.
 func (r *request) decode(o any) error {
@@ -119,7 +125,7 @@ func (r *request) decode(o any) error {
 	var filter server.EventFilterOptions
 	for _, to := range []any{o, &filter} {
 		if err := json.Unmarshal(r.body, to); err != nil {
-			return badRequest{err}
+			return badRequestError{err}
 		}
 	}
 	if !r.s.meant(&filter) {
@@ -140,9 +146,8 @@ func (s *Service) meant(f *server.EventFilterOptions) bool {
 			return false
 		}
 	}
-	tags := s.o.Gateway.ServerOptions().Tags
 	for _, t := range f.Tags {
-		if !tags.Contains(t) {
+		if !s.o.Gateway.ServerOptions().Tags.Contains(t) {
 			return false
 		}
 	}
@@ -209,9 +214,9 @@ func (r *request) serveServer(what string) {
 	case "RELOAD":
 		r.answer(nil, r.s.o.Reload())
 	case "KICK":
-		r.answer(r.kick())
+		r.answer(nil, r.kick())
 	case "LDM":
-		r.answer(r.lameDuck())
+		r.answer(nil, r.lameDuck())
 	default:
 		if handler := serverRequests[what]; handler != nil {
 			r.answer(handler(r))
@@ -228,7 +233,7 @@ func (r *request) answer(data any, err error) {
 	out := &server.ServerAPIResponse{Server: &info, Data: data}
 	if err != nil {
 		code := http.StatusInternalServerError
-		if _, bad := errors.AsType[badRequest](err); bad {
+		if _, bad := errors.AsType[badRequestError](err); bad {
 			code = http.StatusBadRequest
 		}
 		out.Error = &server.ApiError{Code: code, Description: err.Error()}

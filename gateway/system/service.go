@@ -57,7 +57,10 @@ type Service struct {
 
 // New returns a Service that hears nothing yet, but takes events.
 func New(o Options) *Service {
-	s := &Service{o: o, profile: make(chan struct{}, 1), abroad: map[string]bus.Session{}, changed: map[string]bool{}, ended: make(chan struct{})}
+	s := &Service{
+		o: o, profile: make(chan struct{}, 1), ended: make(chan struct{}),
+		abroad: map[string]bus.Session{}, changed: map[string]bool{},
+	}
 	s.work.L = &s.mu
 	return s
 }
@@ -180,13 +183,13 @@ func (s *Service) publish(subject string, header, data []byte) {
 	_ = s.out.Flush() // nothing is asked to wait for who is behind with events
 }
 
-// event sends what make returns, if anybody listens. It may be lost.
-func (s *Service) event(subject string, make func() any) {
+// event sends what message returns, if anybody listens. It may be lost.
+func (s *Service) event(subject string, message func() any) {
 	if !s.o.Bus.HasInterest(s.o.Account, subject) {
 		return
 	}
 	s.push(func() {
-		b, err := json.Marshal(make())
+		b, err := json.Marshal(message())
 		if err != nil {
 			s.o.Logger.Error("an event could not be encoded", slog.String("subject", subject), slog.Any("error", err))
 			return

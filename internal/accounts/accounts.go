@@ -38,8 +38,9 @@ type Export struct {
 	Service bool
 
 	// Who may import. With none of these set everybody may.
-	TokenRequired bool             // those who have an activation
-	TokenPosition int              // those whose name is this token of the subject they import, counted from 1; 0: no such rule
+	TokenRequired bool // those who have an activation
+	// TokenPosition: those whose name is this token of the subject they import, counted from 1; 0: no such rule.
+	TokenPosition int
 	Approved      []string         // these accounts
 	Revoked       map[string]int64 // activations of these accounts ("*": of all) signed no later, in Unix seconds
 
@@ -79,8 +80,8 @@ type Destination struct {
 	Cluster string // where it holds; empty: in clusters that have no destinations of their own
 }
 
-// ImportsJetStream reports whether requests of the JetStream API go to another account, so that the account's own answer
-// to them, also that there is no JetStream, would be one too many.
+// ImportsJetStream reports whether requests of the JetStream API go to another account, so that the account's own
+// answer to them, also that there is no JetStream, would be one too many.
 func (a *Account) ImportsJetStream() bool {
 	return slices.ContainsFunc(a.Imports, func(im Import) bool {
 		return im.Service && subjects.Match(pattern(im.Local), server.JSApiAccountInfo)

@@ -220,11 +220,13 @@ func TestRegistry(t *testing.T) {
 
 func TestFromClaims(t *testing.T) {
 	c := jwt.NewAccountClaims("A")
-	c.Exports.Add(&jwt.Export{Subject: "s.>", Type: jwt.Service, ResponseType: jwt.ResponseTypeStream, AccountTokenPosition: 2,
-		Latency: &jwt.ServiceLatency{Sampling: 10, Results: "lat"}})
+	c.Exports.Add(&jwt.Export{
+		Subject: "s.>", Type: jwt.Service, ResponseType: jwt.ResponseTypeStream, AccountTokenPosition: 2,
+		Latency: &jwt.ServiceLatency{Sampling: 10, Results: "lat"},
+	})
 	c.Imports.Add(&jwt.Import{Account: "B", Subject: "x", LocalSubject: "y", Type: jwt.Service, Share: true},
-		&jwt.Import{Account: "B", Subject: "old", To: "there", Type: jwt.Service},
-		&jwt.Import{Account: "B", Subject: "st.>", To: "pre", Type: jwt.Stream})
+		&jwt.Import{Account: "B", Subject: "old", To: "there", Type: jwt.Service}, //nolint:staticcheck // the older form
+		&jwt.Import{Account: "B", Subject: "st.>", To: "pre", Type: jwt.Stream})   //nolint:staticcheck // the older form
 	c.AddMapping("m", jwt.WeightedMapping{Subject: "n"})
 	a := FromClaims(c)
 	if e := a.Exports[0]; !e.Service || e.Response != Streamed || e.TokenPosition != 2 || *e.Latency != (Latency{"lat", 10}) {
@@ -253,8 +255,10 @@ func TestReplaceTouchesOnlyWhatChanges(t *testing.T) {
 	// Made anew each time, as by a reload.
 	all := func(subject string) []*Account {
 		return []*Account{
-			{Name: "SYS"}, {Name: "A", Exports: []Export{{Subject: subject, Service: true}}},
-			{Name: "B", Imports: []Import{{Account: "A", Subject: "svc.x", Local: "svc", Service: true}}}, {Name: "C"},
+			{Name: "SYS"},
+			{Name: "A", Exports: []Export{{Subject: subject, Service: true}}},
+			{Name: "B", Imports: []Import{{Account: "A", Subject: "svc.x", Local: "svc", Service: true}}},
+			{Name: "C"},
 		}
 	}
 	expect := func(label string, want ...string) {

@@ -96,8 +96,8 @@ func pattern(subject string) string {
 	return plain
 }
 
-// placeholders replaces $1 and {{wildcard(1)}} by * and returns which wildcard each * of the result is, from 1. A * that
-// was one already counts in its order.
+// placeholders replaces $1 and {{wildcard(1)}} by * and returns which wildcard each * of the result is, from 1. A *
+// that was one already counts in its order.
 func placeholders(subject string) (plain string, order []int) {
 	tokens := strings.Split(subject, ".")
 	for i, t := range tokens {

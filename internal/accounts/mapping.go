@@ -37,7 +37,8 @@ func newMapper(m *Mapping, cluster string) (*mapper, error) {
 	here := func(d Destination) bool { return cluster != "" && d.Cluster == cluster }
 	own := slices.ContainsFunc(m.Destinations, here)
 	out, sum, keeps := &mapper{filter: filter}, 0, false
-	list := slices.SortedFunc(slices.Values(m.Destinations), func(a, b Destination) int { return cmp.Compare(a.Weight, b.Weight) })
+	byWeight := func(a, b Destination) int { return cmp.Compare(a.Weight, b.Weight) }
+	list := slices.SortedFunc(slices.Values(m.Destinations), byWeight)
 	for _, d := range list {
 		keeps = keeps || d.Subject == m.Subject
 		if own && !here(d) || !own && d.Cluster != "" {
@@ -107,7 +108,9 @@ func mapperOf(list []Mapping, cluster string) (func([]byte) ([]byte, bool), erro
 			literal[m.filter.String()] = m
 			continue
 		}
-		at := slices.IndexFunc(wild, func(w *mapper) bool { return subjects.SubsetOf(m.filter.String(), w.filter.String()) })
+		at := slices.IndexFunc(wild, func(w *mapper) bool {
+			return subjects.SubsetOf(m.filter.String(), w.filter.String())
+		})
 		if at < 0 {
 			at = len(wild)
 		}

@@ -128,8 +128,9 @@ func (r *Registry) links(a *Account) *bus.Links {
 	l := &bus.Links{}
 	now := time.Now()
 	for i := range a.Imports {
-		if err := r.addImport(l, a, &a.Imports[i], now); err != nil {
-			r.warn(a.Name, fmt.Errorf("import of %q from account %q: %w", a.Imports[i].Subject, a.Imports[i].Account, err))
+		im := &a.Imports[i]
+		if err := r.addImport(l, a, im, now); err != nil {
+			r.warn(a.Name, fmt.Errorf("import of %q from account %q: %w", im.Subject, im.Account, err))
 		}
 	}
 	var err error

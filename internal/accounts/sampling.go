@@ -58,7 +58,8 @@ func fields(block []byte) http.Header {
 func traced(h http.Header) (http.Header, bool) {
 	switch {
 	case h.Get(uberTrace) != "":
-		return kept(h, uberTrace, func(name string) bool { return strings.HasPrefix(name, uberPrefix) }), uberSampled(h.Get(uberTrace))
+		context := func(name string) bool { return strings.HasPrefix(name, uberPrefix) }
+		return kept(h, uberTrace, context), uberSampled(h.Get(uberTrace))
 	case h.Get(b3Sampled) != "":
 		return b3(h), h.Get(b3Sampled) == "1"
 	case h.Get(b3ID) != "":
@@ -105,7 +106,7 @@ func uberSampled(id string) bool {
 // b3FieldSampled reads the single header {trace}-{span}-{sampled}-{parent}, or just {sampled}.
 func b3FieldSampled(value string) bool {
 	parts := strings.Split(value, "-")
-	return !(len(parts) > 2 && parts[2] == "0" || len(parts) == 1 && parts[0] == "0")
+	return (len(parts) <= 2 || parts[2] != "0") && (len(parts) != 1 || parts[0] != "0")
 }
 
 // w3cSampled reads the flags of {version}-{trace}-{parent}-{flags}.

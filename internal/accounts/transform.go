@@ -65,8 +65,8 @@ func backward(from, to string) (func(string) string, error) {
 	return forward(plain, strings.Join(tokens, "."))
 }
 
-// crossing is how subjects on the two sides of an import become each other. The functions are nil where there is nothing
-// to do: local is remote, or a literal on the side where subjects arrive.
+// crossing is how subjects on the two sides of an import become each other. The functions are nil where there is
+// nothing to do: local is remote, or a literal on the side where subjects arrive.
 type crossing struct {
 	local   string // the filter here, without placeholders
 	in, out func(string) string

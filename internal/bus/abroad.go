@@ -63,8 +63,10 @@ func (s *session) request(l *link, m *Msg) bool {
 	}
 	var w *awaited
 	if len(m.Reply) > 0 && !bytes.HasPrefix(m.Reply, ackPrefix) {
-		w = &awaited{export: im.Export, share: im.Share, account: s.router.account(l.from), subject: bytes.Clone(m.Reply)}
-		w.measured = s.measured(im.Export, m)
+		w = &awaited{
+			export: im.Export, share: im.Share, account: s.router.account(l.from), subject: bytes.Clone(m.Reply),
+			measured: s.measured(im.Export, m),
+		}
 		if s.router.await(l.to, w) == nil {
 			return false
 		}
@@ -120,7 +122,8 @@ func (s *session) measured(e *Export, m *Msg) *measured {
 // measureUnasked tells of a request that wants no answer and so cannot be measured.
 func (s *session) measureUnasked(im *ServiceImport, m *Msg) {
 	if noted := s.measured(im.Export, m); noted != nil {
-		s.router.measure(&awaited{export: im.Export, share: im.Share, measured: noted}, nil, statusBadRequest, "Bad Request")
+		asked := &awaited{export: im.Export, share: im.Share, measured: noted}
+		s.router.measure(asked, nil, statusBadRequest, "Bad Request")
 	}
 }
 
@@ -244,8 +247,8 @@ func (a *account) heard(subject string, hops int) bool {
 	})
 }
 
-// matchOrServices reports whether a party of a, or of who imports from it, hears subject; if not, it returns the services
-// that might.
+// matchOrServices reports whether a party of a, or of who imports from it, hears subject; if not, it returns the
+// services that might.
 func (a *account) matchOrServices(subject string) (here bool, services []*link) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

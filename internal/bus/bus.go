@@ -93,8 +93,8 @@ type Bus interface {
 
 // Renamer is a Session of an account that may rename what its clients publish.
 type Renamer interface {
-	// Renamed returns the subject that a client's message to subject goes to, empty if it is to be lost; false: it stays
-	// as it is.
+	// Renamed returns the subject that a client's message to subject goes to, empty if it is to be lost; false: it
+	// stays as it is.
 	Renamed(subject []byte) (to []byte, changed bool)
 }
 

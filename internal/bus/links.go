@@ -14,7 +14,8 @@ type Links struct {
 	Streams  []StreamImport
 	Services []ServiceImport
 	// Map renames what clients of the account (see Renamer) and importers' requests are sent to. Nil: no renaming. It
-	// returns false for a subject that stays as it is, and an empty one for what is to be lost. Safe for concurrent use.
+	// returns false for a subject that stays as it is, and an empty one for what is to be lost. Safe for concurrent
+	// use.
 	Map func(subject []byte) (to []byte, changed bool)
 }
 
@@ -246,7 +247,8 @@ func (a *account) addShadows(sub *Subscription) news {
 			continue
 		}
 		s := &Subscription{
-			SID: sub.SID, Filter: filter, Queue: sub.Queue, owner: sub.owner, link: &link{of: sub, stream: im, to: l.exporter[i]},
+			SID: sub.SID, Filter: filter, Queue: sub.Queue, owner: sub.owner,
+			link: &link{of: sub, stream: im, to: l.exporter[i]},
 		}
 		told, err := l.exporter[i].insert(s)
 		if err != nil {

@@ -189,6 +189,7 @@ func (r *Router) measure(w *awaited, responder *Identity, status int, text strin
 	}
 	r.hooks.Measured(Latency{
 		Account: w.export.Account, Results: w.export.Latency.Results, Status: status, Error: text,
-		Requestor: m.requestor, Share: w.share, Responder: responder, Start: m.start, Took: time.Since(m.start), Trace: m.trace,
+		Requestor: m.requestor, Share: w.share, Responder: responder,
+		Start: m.start, Took: time.Since(m.start), Trace: m.trace,
 	})
 }
