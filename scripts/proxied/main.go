@@ -246,8 +246,11 @@ func (p *pair) wait() (int, error) {
 	for {
 		select {
 		case s := <-signals:
-			if s == syscall.SIGHUP {
+			switch s {
+			case syscall.SIGHUP:
 				p.reload()
+			case os.Interrupt, syscall.SIGTERM:
+				p.stop(p.nats) // first, so that clients hear its last words
 			}
 			_ = p.gateway.Process.Signal(s)
 		case err := <-ended:
