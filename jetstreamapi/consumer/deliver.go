@@ -196,6 +196,9 @@ func (m *machine) message(c *candidate) send {
 // accept takes c: it counts as delivered from here on.
 func (m *machine) accept(now int64, c *candidate) {
 	m.life.delivered = now
+	if c.count > 1 {
+		m.life.again++
+	}
 	if !m.set.push {
 		m.life.used = now
 	}

@@ -96,6 +96,7 @@ type Stats struct {
 	Exhausted        int           // max_deliver reached, still in the stream
 	Waiting          int           // pull requests
 	Delivered        uint64        // deliveries, redeliveries included
+	Redeliveries     uint64        // of those, the ones that were not a message's first; since the start of the process
 	AckFloor         uint64        // stream sequence
 	OldestPending    time.Duration // age of the first message not delivered; 0: there is none, or it cannot be read
 	OldestAckPending time.Duration // since the first delivery of the oldest message not acknowledged; 0: there is none
@@ -117,7 +118,7 @@ func (c *Consumer) Stats() Stats {
 		Exhausted: len(m.led.exhausted),
 		Waiting:   m.wait.n, Delivered: m.led.last.consumer, AckFloor: m.led.floor.stream,
 		Paused: now < m.set.pause, Bound: m.push.active, Clamped: c.clamped, Fault: m.fault,
-		Chokes: c.store.chokes.Load(),
+		Chokes: c.store.chokes.Load(), Redeliveries: m.life.again,
 	}
 	if err := c.store.fault.Load(); err != nil {
 		s.StoreFault = *err

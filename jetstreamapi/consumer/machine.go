@@ -99,6 +99,7 @@ type lifeState struct {
 	removals  uint64 // world.Removals at the last look
 	delivered int64  // time of the last delivery; 0: none
 	acked     int64  // time of the last ack; 0: none
+	again     uint64 // redeliveries since the start of the process
 }
 
 // sweepEvery is how often the inboxes of waiting requests are looked at when nothing else happens.
