@@ -268,6 +268,11 @@ func TestNATSModePages(t *testing.T) {
 	if status != http.StatusOK || j.Meta == nil || j.Meta.Leader != "front" || j.Meta.Size != 1 {
 		t.Fatalf("jsz: %d %s", status, body)
 	}
+	status, body = page(t, p.Monitor+"/api/v1/lag/$G/S/C")
+	if status != http.StatusOK || !strings.Contains(body, `"lag":3,"pending":3,"ack_pending":0,`) ||
+		!strings.Contains(body, `"source":"nats","complete":true`) {
+		t.Errorf("lag: %d %s", status, body)
+	}
 	c := j.AccountDetails[0].Streams[0].Consumer[0]
 	if c.NumPending != 3 || c.Cluster == nil || c.Cluster.Leader != "front" {
 		t.Errorf("consumer: %+v", c)

@@ -8,10 +8,15 @@ type closedRing struct {
 	limit int
 	total uint64
 	ring  []ConnInfo
+	by    map[CloseReason]uint64 // how many ended, by reason
 }
 
 func (r *closedRing) add(c ConnInfo) {
 	r.total++
+	if r.by == nil {
+		r.by = make(map[CloseReason]uint64)
+	}
+	r.by[c.Reason]++
 	switch {
 	case r.limit <= 0:
 	case len(r.ring) < r.limit:

@@ -81,7 +81,8 @@ type Stats struct {
 	AuthFailures     int64
 	Refused          int64 // connections beyond max_connections
 	AcceptErrors     int64
-	ClosedTotal      uint64 // connections that ended, also those no longer remembered
+	ClosedTotal      uint64                 // connections that ended, also those no longer remembered
+	Closed           map[CloseReason]uint64 // the same by reason; those that did not happen yet are there, at 0
 	Upstream         UpstreamStats
 }
 
@@ -101,6 +102,7 @@ func (s *Stats) SlowConsumers() int64 { return s.SlowPending + s.SlowDeadline }
 func (s *Server) Stats() Stats {
 	set := s.settings.Load()
 	out := Stats{
+		Closed:   make(map[CloseReason]uint64, len(CloseReasons)),
 		ServerID: s.id, ServerName: s.name, Version: s.options.Version, GitCommit: s.options.GitCommit, XKey: s.xkey,
 		Start: s.start, Host: set.Host, AuthRequired: set.auth.Required(), JetStream: s.options.JetStream,
 		TotalConnections: s.connections.Load(),
@@ -120,6 +122,9 @@ func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	out.Port, out.LameDuck = s.port, s.state == stateLameDuck
 	out.Connections, out.ClosedTotal = len(s.clients), s.closed.total
+	for _, r := range CloseReasons {
+		out.Closed[r] = s.closed.by[r]
+	}
 	s.mu.Unlock()
 	for _, c := range s.connected() {
 		if session := c.currentSession(); session != nil {

@@ -59,6 +59,15 @@ const (
 	ReasonUpstreamLost        CloseReason = "Upstream Connection Lost"
 )
 
+// CloseReasons are all reasons.
+var CloseReasons = []CloseReason{
+	ReasonClientClosed, ReasonAuthTimeout, ReasonAuthFailure, ReasonTLSHandshake, ReasonSlowPending, ReasonSlowDeadline,
+	ReasonWriteError, ReasonReadError, ReasonParseError, ReasonStale, ReasonProtocolViolation, ReasonBadProtocolVersion,
+	ReasonMaxConnections, ReasonMaxAccountConns, ReasonMaxSubscriptions, ReasonMaxPayload, ReasonMaxControlLine,
+	ReasonShutdown, ReasonAuthExpired, ReasonCredentialsRevoked, ReasonNoRespondersNoHdrs, ReasonKicked,
+	ReasonProxyRequired, ReasonProxyNotTrusted, ReasonInternal, ReasonUpstreamUnreachable, ReasonUpstreamLost,
+}
+
 // losesOutput tells the reasons after which there is no point in sending what is still queued.
 func (r CloseReason) losesOutput() bool {
 	lost := []CloseReason{

@@ -1,9 +1,15 @@
 package jetstreamapi
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
+	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/jetstreamapi/consumer"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/stream"
 	"github.com/noetl/ehdb-gateway/storage"
 	"github.com/noetl/ehdb-gateway/subjects"
@@ -20,6 +26,33 @@ type Lag struct {
 	Shards                    []uint32 // all shards of the stream, home first
 	// Count returns how many of the messages not delivered yet match a filter. It may search the index.
 	Count func(filter string) uint64
+
+	Waiting          int       // pull requests
+	Delivered, Acked time.Time // of the last delivery and the last ack; zero: there was none
+	Created          time.Time
+	// Stats returns what costs more: with messages pending it reads the first of them.
+	Stats func() consumer.Stats
+}
+
+// ErrUnknown is an account without JetStream, or a stream or consumer that is not there.
+var ErrUnknown = errors.New("not found")
+
+// Lag returns the lag of one consumer, durable or not. The error is ErrUnknown, or says why it does not serve now.
+func (s *Service) Lag(accountName, streamName, consumerName string) (Lag, error) {
+	a := s.account(accountName)
+	if a == nil {
+		return Lag{}, fmt.Errorf("account %q with JetStream: %w", accountName, ErrUnknown)
+	}
+	c, apiErr := a.consumer(streamName, consumerName)
+	switch {
+	case apiErr == nil:
+		return c.lag(), nil
+	case apiErr.ErrCode == server.NewJSStreamNotFoundError().ErrCode:
+		return Lag{}, fmt.Errorf("stream %q of account %q: %w", streamName, accountName, ErrUnknown)
+	case apiErr.ErrCode == server.NewJSConsumerNotFoundError().ErrCode:
+		return Lag{}, fmt.Errorf("consumer %q of stream %q of account %q: %w", consumerName, streamName, accountName, ErrUnknown)
+	}
+	return Lag{}, errors.New(apiErr.Description)
 }
 
 // Lags returns the lag of every durable consumer, by account, stream and name.
@@ -46,6 +79,13 @@ func (c *consumerEntry) lag() Lag {
 		Account: c.stream.acc.name, Stream: c.stream.name, Consumer: c.name,
 		Filters: slices.Clone(filtersOf(c.config())), Subjects: slices.Clone(c.stream.config().Subjects),
 		Pending: info.NumPending, AckPending: info.NumAckPending,
+		Waiting: info.NumWaiting, Created: info.Created, Stats: c.consumer.Stats,
+	}
+	if at := info.Delivered.Last; at != nil {
+		l.Delivered = *at
+	}
+	if at := info.AckFloor.Last; at != nil {
+		l.Acked = *at
 	}
 	for _, id := range c.stream.shards {
 		l.Shards = append(l.Shards, uint32(id))

@@ -48,6 +48,9 @@ type Options struct {
 	SyncInterval time.Duration // shown in jsz
 	StallAfter   time.Duration // a consumer that owes deliveries this long counts as stalled; default 10 s
 
+	// Published is told how long a sample of the publishes waited for their ack; it must be quick. May be nil.
+	Published func(took time.Duration)
+
 	patience patience // with clients of snapshots and restores
 }
 

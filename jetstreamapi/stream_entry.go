@@ -117,6 +117,7 @@ func (e *streamEntry) start(log *storage.Log) error {
 		Positions:  e.positions,
 		Batches:    &a.svc.batches,
 		Advisory:   a.adviseInDomain,
+		Published:  a.svc.opts.Published,
 	})
 	if err != nil {
 		a.addUsed(cfg.Storage, -int64(log.State().Bytes)) //nolint:gosec // as above

@@ -61,7 +61,12 @@ func (c core) Counters() monitor.Counters {
 // gatewayMetrics is what metrics show of the client side.
 func (c core) gatewayMetrics() metrics.Gateway {
 	s := c.gw.Stats()
+	ended := make(map[string]uint64, len(s.Closed))
+	for reason, n := range s.Closed {
+		ended[string(reason)] = n
+	}
 	return metrics.Gateway{
+		Disconnects: ended,
 		Connections: uint64(s.Connections), Subscriptions: uint64(s.Subscriptions), //nolint:gosec // counters
 		TotalConnections: s.TotalConnections,
 		InMsgs:           uint64(s.InMsgs), OutMsgs: uint64(s.OutMsgs), //nolint:gosec // counters

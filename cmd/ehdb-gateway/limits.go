@@ -60,6 +60,16 @@ func usedDisk(dir string) (bytes int64) {
 	return bytes
 }
 
+// diskSpace is the free space and the size of the file system that dir is on; 0 if it cannot be told.
+func diskSpace(dir string) (free, size uint64) {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return 0, 0
+	}
+	block := uint64(st.Bsize) //nolint:gosec // not negative
+	return st.Bavail * block, st.Blocks * block
+}
+
 // freeDisk is the free space of the file system that dir is or will be on.
 func freeDisk(dir string) int64 {
 	var st unix.Statfs_t

@@ -225,12 +225,14 @@ func (a *app) startMonitor() error {
 		Server: a.cfg.Server, Core: a.core, Metrics: a.metrics, Logger: a.log.Logger,
 		MetricsPort: a.cfg.EHDB.MetricsPort, Links: a.shownLinks,
 	}
+	lag := lagSource(noStreams{})
 	if a.streams != nil {
-		mo.JetStream = a.streams
+		mo.JetStream, lag = a.streams, a.streams
 	}
 	if a.nats != nil {
-		mo.JetStream, mo.Upstream = a.nats, a.nats
+		mo.JetStream, mo.Upstream, lag = a.nats, a.nats, a.nats
 	}
+	mo.Extra = map[string]http.Handler{lagPath: lagPage(lag)}
 	a.monitor = monitor.New(mo)
 	return a.monitor.Start()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -10,10 +11,10 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/noetl/ehdb-gateway/gateway/monitor"
 	"github.com/noetl/ehdb-gateway/internal/accounts"
 	"github.com/noetl/ehdb-gateway/internal/config"
 	"github.com/noetl/ehdb-gateway/internal/metrics"
@@ -24,10 +25,10 @@ import (
 
 // streams is JetStream as the other parts see it.
 type streams struct {
-	cfg *config.Config
-	log *slog.Logger
-	svc *jetstreamapi.Service
-	id  string // of the server
+	cfg          *config.Config
+	log          *slog.Logger
+	svc          *jetstreamapi.Service
+	memory, disk int64 // limits on what is stored in all, in bytes; 0 or less: none
 
 	mu      sync.Mutex // guards what follows
 	serving bool
@@ -37,8 +38,9 @@ type streams struct {
 
 func newStreams(a *app) *streams {
 	o, own, id := a.cfg.Server, a.cfg.EHDB, a.gw.Stats()
-	s := &streams{cfg: a.cfg, log: a.log.Logger, id: id.ServerID, refused: map[int]uint64{}}
+	s := &streams{cfg: a.cfg, log: a.log.Logger, refused: map[int]uint64{}}
 	memory, disk := storeLimits(o, a.cfg.DataDir)
+	s.memory, s.disk = memory, disk
 	s.svc = jetstreamapi.New(jetstreamapi.Options{
 		Bus: a.router,
 		Storage: storage.Options{
@@ -49,7 +51,7 @@ func newStreams(a *app) *streams {
 		Accounts: a.cfg.JetStreamAccounts, Outsiders: outsiders(a.cfg), MaxMemory: memory, MaxStore: disk,
 		Limits: o.JetStreamLimits, Lax: o.NoJetStreamStrict, SyncInterval: o.SyncInterval,
 		Placement: placementOf(own.Map), QueueLimit: int(o.JetStreamRequestQueueLimit), Logger: s.log,
-		MaxPayload: int64(o.MaxPayload), Upstreams: originServers(own.Upstreams),
+		MaxPayload: int64(o.MaxPayload), Upstreams: originServers(own.Upstreams), Published: a.metrics.Published,
 	})
 	s.log.Info("Starting JetStream")
 	s.log.Info("---------------- JETSTREAM ----------------")
@@ -161,10 +163,13 @@ func (s *streams) stats() storage.Stats {
 	return s.last
 }
 
+// errRecovering is what is said before there are figures. Scalers would take zeros for the truth.
+var errRecovering = errors.New("not ready: streams are being recovered, or the server stops")
+
 // Jsz implements monitor.JetStream.
 func (s *streams) Jsz(o *server.JSzOptions) (*server.JSInfo, error) {
 	if !s.up() {
-		return &server.JSInfo{ID: s.id, Now: time.Now().UTC(), Disabled: true}, nil
+		return nil, &monitor.UnavailableError{Err: errRecovering}
 	}
 	return s.svc.Jsz(o), nil
 }
@@ -237,6 +242,14 @@ func durable(l jetstreamapi.Lag) metrics.Durable {
 	if len(d.Filters) == 0 {
 		d.Filters = l.Subjects
 	}
+	d.Account, d.Stream, d.Consumer = l.Account, l.Stream, l.Consumer
+	d.Waiting, d.Delivered, d.Acked, d.Created = uint64(max(l.Waiting, 0)), l.Delivered, l.Acked, l.Created //nolint:gosec // not negative
+	d.Detail = func() metrics.Detail {
+		s := l.Stats()
+		return metrics.Detail{
+			OldestPending: s.OldestPending, OldestAckPending: s.OldestAckPending, Redeliveries: s.Redeliveries,
+		}
+	}
 	for _, i := range l.Shards {
 		d.Shards = append(d.Shards, int(i))
 	}
@@ -245,6 +258,8 @@ func durable(l jetstreamapi.Lag) metrics.Durable {
 
 func (s *streams) measured() metrics.JetStream {
 	out := metrics.JetStream{Storage: s.stats(), QueueLimit: cmp.Or(s.cfg.EHDB.QueueBytes, defaultQueueBytes)}
+	out.MemoryLimit, out.FileLimit = s.memory, s.disk
+	out.DiskFree, out.DiskSize = diskSpace(s.cfg.DataDir)
 	if !s.up() {
 		return out
 	}

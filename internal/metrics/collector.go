@@ -18,10 +18,15 @@ type collector struct {
 
 	mu       sync.Mutex
 	subjects map[string]bool // shown so far
+	roster   *roster
+
+	ofConsumer consumerDescs
 }
 
 func newCollector(s Sources) *collector {
-	c := &collector{s: s, subjects: map[string]bool{}}
+	c := &collector{
+		s: s, subjects: map[string]bool{}, roster: newRoster(maxConsumers), ofConsumer: newConsumerDescs(),
+	}
 	for _, f := range s.Subjects {
 		c.subjects[f] = true
 	}
@@ -50,7 +55,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	jetStream(ch, &j)
 	storageStats(ch, &j)
 	c.shards(ch, &j)
-	c.feed(ch, max(c.s.Shards, len(j.Storage.Shards)))
+	var all []Durable
+	if c.s.Durables != nil {
+		c.s.Durables(func(d Durable) { all = append(all, d) })
+	}
+	c.feed(ch, all, max(c.s.Shards, len(j.Storage.Shards)))
+	c.consumers(ch, all)
 }
 
 // value is one series of one family.
@@ -86,6 +96,10 @@ func (c *collector) gateway(ch chan<- prometheus.Metric) {
 	slow := desc("ehdb_gateway_slow_consumers_total", "Connections closed because they read too slowly.", "reason")
 	ch <- prometheus.MustNewConstMetric(slow, counter, float64(g.SlowPending), "pending_bytes")
 	ch <- prometheus.MustNewConstMetric(slow, counter, float64(g.SlowDeadline), "write_deadline")
+	ended := desc("ehdb_gateway_disconnects_total", "Client connections that ended, by the reason that connz gives.", "reason")
+	for reason, n := range g.Disconnects {
+		ch <- prometheus.MustNewConstMetric(ended, counter, float64(n), reason)
+	}
 }
 
 // jetStream sends what the streams count.
@@ -107,6 +121,9 @@ func jetStream(ch chan<- prometheus.Metric, j *JetStream) {
 	used := desc("ehdb_jetstream_stored_bytes", "Bytes that count against the limits of the server.", "storage")
 	ch <- prometheus.MustNewConstMetric(used, gauge, float64(j.FileBytes), "file")
 	ch <- prometheus.MustNewConstMetric(used, gauge, float64(j.MemoryBytes), "memory")
+	limit := desc("ehdb_jetstream_limit_bytes", "Limits of the server on what streams store; 0: none.", "storage")
+	ch <- prometheus.MustNewConstMetric(limit, gauge, float64(max(j.FileLimit, 0)), "file")
+	ch <- prometheus.MustNewConstMetric(limit, gauge, float64(max(j.MemoryLimit, 0)), "memory")
 
 	refused := desc("ehdb_jetstream_publish_refusals_total", "Publishes refused, by JetStream's err_code.", "err_code")
 	codes := slices.Clone(refusals)
@@ -139,6 +156,8 @@ func storageStats(ch chan<- prometheus.Metric, j *JetStream) {
 		{"ehdb_storage_written_bytes_total", "Bytes written to the write-ahead log.", s.BytesWritten, counter},
 		{"ehdb_storage_tail_cuts_total", "Torn tails cut off when the directory was opened.", s.TailCuts, counter},
 		{"ehdb_storage_disk_bytes", "Bytes on disk.", uint64(max(s.DiskBytes, 0)), gauge},
+		{"ehdb_storage_free_bytes", "Free bytes of the file system that the data directory is on.", j.DiskFree, gauge},
+		{"ehdb_storage_size_bytes", "Size of the file system that the data directory is on.", j.DiskSize, gauge},
 		{"ehdb_storage_recovered_records", "Records replayed by the last start.", s.RecoverRecords, gauge},
 		{"ehdb_storage_queue_limit_bytes", "Bound of one shard's queue.", uint64(max(j.QueueLimit, 0)), gauge},
 	})
@@ -166,10 +185,10 @@ type lags struct {
 	subject         map[string]uint64
 }
 
-func (c *collector) feed(ch chan<- prometheus.Metric, shards int) {
+func (c *collector) feed(ch chan<- prometheus.Metric, all []Durable, shards int) {
 	l := &lags{shard: make([]uint64, shards), held: make([]uint64, shards), subject: map[string]uint64{}}
-	if c.s.Durables != nil {
-		c.s.Durables(func(d Durable) { l.add(d, c.s.Subjects) })
+	for i := range all {
+		l.add(&all[i], c.s.Subjects)
 	}
 	const gauge = prometheus.GaugeValue
 	send(ch, []value{
@@ -210,7 +229,7 @@ func (c *collector) remember(seen map[string]uint64) (subjects []string, dropped
 }
 
 // add takes one durable; configured are the subjects that have a series whoever reads them.
-func (l *lags) add(d Durable, configured []string) {
+func (l *lags) add(d *Durable, configured []string) {
 	lag := d.Pending + d.AckPending
 	l.total += lag
 	l.inflight += d.AckPending

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -19,6 +20,7 @@ type Gateway struct {
 	TotalConnections                          uint64
 	InMsgs, OutMsgs, InBytes, OutBytes        uint64
 	SlowPending, SlowDeadline, Stale, Stalled uint64
+	Disconnects                               map[string]uint64 // by reason, also those at 0
 }
 
 // JetStream is what the streams count.
@@ -29,7 +31,8 @@ type JetStream struct {
 	APIRequests, APIErrors uint64
 	Stalled                uint64         // consumers that owe deliveries and deliver nothing
 	Refusals               map[int]uint64 // publishes refused, by JetStream's err_code
-	Redeliveries           uint64
+	FileLimit, MemoryLimit int64          // of what streams may store, in bytes; 0 or less: none
+	DiskFree, DiskSize     uint64         // the file system of the data directory, in bytes
 	Storage                storage.Stats
 	StorageErr             error // why nothing can be acknowledged; nil: all is well
 	QueueLimit             int64 // bound of one shard's queue in bytes
@@ -43,6 +46,20 @@ type Durable struct {
 	// Count returns how much of the lag is on one subject, for configured subjects that are not a filter of the
 	// consumer but inside one. Nil when it cannot be told.
 	Count func(subject string) uint64
+
+	Account, Stream, Consumer string
+	Waiting                   uint64    // pull requests
+	Delivered, Acked          time.Time // last; zero: never
+	Created                   time.Time
+	// Detail returns what costs more. Nil: nothing is known.
+	Detail func() Detail
+}
+
+// Detail is what is asked only of durables that have series of their own.
+type Detail struct {
+	OldestPending    time.Duration // age of the first message not delivered; 0: there is none
+	OldestAckPending time.Duration // since the first delivery of the oldest message not acknowledged; 0: there is none
+	Redeliveries     uint64        // since the start
 }
 
 // Sources are asked at each scrape. They must be quick and may be called by several scrapes at a time.
@@ -64,6 +81,7 @@ type Metrics struct {
 	reg      *prometheus.Registry
 	sync     prometheus.Histogram
 	records  prometheus.Histogram
+	publish  prometheus.Histogram
 	upstream upstreamTimes
 
 	mu   sync.Mutex   // guards page
@@ -88,6 +106,11 @@ func New() *Metrics {
 		Name: "ehdb_storage_commit_records", Help: "Records made durable by one group commit.",
 		Buckets: prometheus.ExponentialBuckets(1, 4, 9),
 	})
+	m.publish = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "ehdb_stream_publish_ack_seconds",
+		Help:    "Time from a publish's arrival at its stream until its ack may leave: samples.",
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+	})
 	m.upstream = newUpstreamTimes()
 	return m
 }
@@ -98,12 +121,15 @@ func (m *Metrics) Synced(records int, _ int64, seconds float64) {
 	m.records.Observe(float64(records))
 }
 
+// Published takes the time from a publish to its ack, of a sample of them.
+func (m *Metrics) Published(took time.Duration) { m.publish.Observe(took.Seconds()) }
+
 // Ready gives the sources and opens the page. It is called once.
 func (m *Metrics) Ready(s Sources) {
 	if s.Upstream != nil {
 		m.reg.MustRegister(m.upstream.dial, m.upstream.rtt)
 	} else {
-		m.reg.MustRegister(m.sync, m.records)
+		m.reg.MustRegister(m.sync, m.records, m.publish)
 	}
 	m.reg.MustRegister(newCollector(s),
 		collectors.NewGoCollector(),

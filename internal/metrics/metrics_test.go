@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -46,7 +47,8 @@ func line(t *testing.T, page, series string) string {
 
 func durables(list ...Durable) func(func(Durable)) {
 	return func(fn func(Durable)) {
-		for _, d := range list {
+		for i, d := range list {
+			d.Consumer = cmp.Or(d.Consumer, fmt.Sprint("c", i))
 			fn(d)
 		}
 	}
@@ -73,7 +75,9 @@ func TestPinnedAtZero(t *testing.T) {
 		"ehdb_l0_appends", "ehdb_l0_out_of_order_appends",
 		"ehdb_storage_commits_total", "ehdb_storage_syncs_total", "ehdb_storage_written_bytes_total",
 		"ehdb_storage_tail_cuts_total", "ehdb_storage_disk_bytes", "ehdb_storage_recovered_records",
-		"ehdb_storage_recovery_seconds", "ehdb_storage_queue_limit_bytes",
+		"ehdb_storage_recovery_seconds", "ehdb_storage_queue_limit_bytes", "ehdb_storage_free_bytes", "ehdb_storage_size_bytes",
+		`ehdb_jetstream_limit_bytes{storage="file"}`, `ehdb_jetstream_limit_bytes{storage="memory"}`,
+		"ehdb_consumers_without_series", "ehdb_stream_publish_ack_seconds_count",
 		"ehdb_storage_sync_seconds_count", "ehdb_storage_commit_records_count",
 		"ehdb_gateway_connections", "ehdb_gateway_connections_total", "ehdb_gateway_subscriptions",
 		"ehdb_gateway_in_msgs_total", "ehdb_gateway_out_msgs_total", "ehdb_gateway_in_bytes_total",
@@ -200,7 +204,7 @@ func TestSubjectsAreBounded(t *testing.T) {
 	m := New()
 	m.Ready(Sources{Shards: 1, Durables: func(fn func(Durable)) {
 		for i := range maxSubjects + 3 {
-			fn(Durable{Filters: []string{fmt.Sprint("s.", i)}})
+			fn(Durable{Consumer: fmt.Sprint(i), Filters: []string{fmt.Sprint("s.", i)}})
 		}
 	}})
 	page := scrape(t, m)

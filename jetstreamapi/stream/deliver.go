@@ -19,9 +19,11 @@ func (s *Stream) Deliver(batch []bus.Delivery) <-chan struct{} {
 	s.mu.Lock()
 	set := s.settings.Load()
 	now := s.stamp()
+	s.sample.begin(s.head.lastSeq+1, now)
 	for i := range batch {
 		s.accept(set, &batch[i].Msg, now)
 	}
+	s.sample.settle(s.head.lastSeq)
 	s.trim(set, false)
 	ready := s.answers.ready(s.log.Visible())
 	stall := s.answers.stall()

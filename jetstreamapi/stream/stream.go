@@ -38,6 +38,9 @@ type Options struct {
 	Batches *Batches
 	// Advisory publishes a JetStream advisory or metric; it does not block. May be nil.
 	Advisory func(subject string, event any)
+	// Published is told how long a sample of the publishes waited until their ack may leave. It is called on the log's
+	// ack loop and must be quick. May be nil.
+	Published func(took time.Duration)
 }
 
 // Stream is one stream. It is a bus.Sink for the subjects it stores.
@@ -46,6 +49,7 @@ type Stream struct {
 	log     *storage.Log
 	input   bus.Session
 	metrics metrics
+	sample  sample
 
 	settings atomic.Pointer[settings]
 	audience audience
@@ -172,6 +176,7 @@ func (s *Stream) visible(visible uint64, err error) {
 		s.fail(fmt.Errorf("%w: %w", storage.ErrStopped, err))
 		return
 	}
+	s.sample.end(visible, s.o.Published)
 	for _, v := range *s.audience.list.Load() {
 		if v.wake != nil {
 			v.wake(visible)
