@@ -67,6 +67,10 @@ func (c *client) backward(p *passage) {
 	c.out.mu.Lock()
 	c.outMsgs += msgs
 	c.outBytes += bytes
+	if c.account != nil {
+		c.account.outMsgs.Add(msgs)
+		c.account.outBytes.Add(bytes)
+	}
 	c.out.mu.Unlock()
 	c.server.outMsgs.Add(msgs)
 	c.server.outBytes.Add(bytes)
@@ -148,5 +152,8 @@ func (c *client) passInfo(p *passage, doc []byte) {
 		p.account = info.RemoteAccount
 	}
 	p.mu.Unlock()
+	if info.RemoteAccount != "" {
+		c.join(info.RemoteAccount) // a limit that this server has for it does not count: upstream decides
+	}
 	c.enqueue(string(c.infoLine(c.server.rewritten(info))))
 }

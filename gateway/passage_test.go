@@ -242,3 +242,37 @@ func TestPassageLinesWait(t *testing.T) {
 		t.Error("the client was not told of lame duck mode")
 	}
 }
+
+// Connections and messages count to the account that upstream says the client is in.
+func TestPassageAccounts(t *testing.T) {
+	s := startBefore(t, oracle(t, config(t, `accounts { A { users [{user: a, password: a}] } }`)()), nil)
+	nc := connect(t, s, nats.UserInfo("a", "a"))
+	check(t, nc.Flush())
+	check(t, nc.Publish("x", []byte("12345")))
+	check(t, nc.Flush())
+	account := func() (found AccountStats) {
+		for _, a := range s.Accounts() {
+			if a.Name == "A" {
+				found = a
+			}
+		}
+		return found
+	}
+	for range 500 {
+		if a := account(); a.InMsgs == 1 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if a := account(); a.Connections != 1 || a.InMsgs != 1 || a.InBytes != 5 {
+		t.Errorf("account: %+v", a)
+	}
+	nc.Close()
+	for range 500 {
+		if account().Connections == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("a connection that ended still counts")
+}

@@ -89,6 +89,13 @@ func (c *client) forward(p *passage) bool {
 		c.inBytes.Add(bytes)
 		c.server.inMsgs.Add(msgs)
 		c.server.inBytes.Add(bytes)
+		c.out.mu.Lock()
+		account := c.account
+		c.out.mu.Unlock()
+		if account != nil {
+			account.inMsgs.Add(msgs)
+			account.inBytes.Add(bytes)
+		}
 	}
 	if c.traced {
 		c.tracePassage("<<- [{line}]", run)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/time/rate"
 
 	"github.com/noetl/ehdb-gateway/cutover/upstream"
 	"github.com/noetl/ehdb-gateway/gateway"
@@ -38,13 +39,17 @@ func newUpstreams(a *app) (*upstreams, error) {
 			return nil, fmt.Errorf("bus.upstream %s is this gateway itself", at)
 		}
 	}
+	warn := &rate.Sometimes{First: 10, Interval: time.Second} // every client that comes meets the same
 	u, err := upstream.New(upstream.Options{
 		URLs: cfg.Upstream, Timeout: cfg.ConnectTimeout, TLS: cfg.TLS, HandshakeFirst: cfg.HandshakeFirst,
 		ProxyProtocol: cfg.ProxyProtocol, ProxyKey: cfg.ProxyKey,
 		Events: upstream.Events{
 			Dialed: func(server string, took time.Duration, err error) {
 				if err != nil {
-					a.log.Warn("Upstream {server} can't be reached: {error}", slog.String("server", server), slog.Any("error", err))
+					warn.Do(func() {
+						a.log.Warn("Upstream {server} can't be reached: {error}",
+							slog.String("server", server), slog.Any("error", err))
+					})
 					return
 				}
 				a.metrics.UpstreamDialed(took)
