@@ -282,6 +282,12 @@ func TestServiceLatency(t *testing.T) {
 		_, err = b.Request("slow", nil, 50*time.Millisecond)
 		tr.Add("%v", err)
 		measured("slow")
+		goes := subscribe(t, b, "in")
+		noErr(t, b.PublishRequest("slow", "in", nil))
+		noErr(t, b.Flush())
+		noErr(t, goes.Unsubscribe())
+		noErr(t, b.Flush())
+		measured("the requestor went")
 	})
 }
 

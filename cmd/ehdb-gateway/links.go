@@ -26,7 +26,6 @@ func newLinks(a *app) *accounts.Registry {
 		if errors.Is(err, accounts.ErrUnknown) {
 			tell = a.log.Debug // in operator mode, accounts become known one after the other
 		}
-		//nolint:sloglint // the message is constant
 		tell("Account {account}: {error}", slog.String("account", account), slog.Any("error", err))
 	}
 	r := accounts.NewRegistry(a.cfg.Server.Cluster.Name, systemAccount(a.cfg.Server), a.router.SetLinks, warn)

@@ -32,6 +32,7 @@ type account struct {
 	// inserted before is seen by who links, and one after sees the links.
 	links   atomic.Pointer[linked]
 	replies replies
+	asking  asking
 
 	linking sync.Mutex                        // held while links and shadows change; before mu of any account
 	shadows map[*Subscription][]*Subscription // by subscription: its subscriptions in accounts imported from

@@ -125,6 +125,40 @@ func TestLateAnswer(t *testing.T) {
 	want(t, "answer", publish(a, string(asked.Take()[0].Msg.Reply)), false)
 }
 
+// TestAskerGoes: nobody waits for an answer that nobody wants.
+func TestAskerGoes(t *testing.T) {
+	r := bus.NewRouter()
+	var told []int
+	r.SetHooks(bus.Hooks{Measured: func(l bus.Latency) { told = append(told, l.Status) }})
+	e := &bus.Export{Account: "A", Latency: &bus.LatencyExport{Sample: func([]byte) (any, bool) { return nil, true }}}
+	r.SetLinks("B", fromA(e))
+	a, asked := client(t, r)
+	subscribe(t, a, "svc", "svc", "")
+	b, _ := inB(t, r)
+	ask := func(reply string) string {
+		b.Publish(&bus.Msg{Subject: []byte("ask"), Reply: []byte(reply)})
+		b.Flush()
+		return string(asked.Take()[0].Msg.Reply)
+	}
+	subscribe(t, b, "1", "in.1", "")
+	subscribe(t, b, "all", "in.*", "")
+	first, second := ask("in.1"), ask("in.2")
+	b.Unsubscribe("1", 0)
+	want(t, "interest while another listens", r.HasInterest("A", first), true)
+	b.Unsubscribe("all", 0)
+	want(t, "interest", r.HasInterest("A", first) || r.HasInterest("A", second), false)
+	want(t, "measured", fmt.Sprint(told), "[408 408]")
+
+	subscribe(t, b, "2", "in.3", "")
+	b.Unsubscribe("2", 1) // ends with the answer, which is one
+	want(t, "an answer", publish(a, ask("in.3")), true)
+	a.Flush()
+	subscribe(t, b, "3", "in.4", "")
+	ask("in.4")
+	b.Close()
+	want(t, "measured", fmt.Sprint(told), "[408 408 200 408]")
+}
+
 // TestImportsInACircle end.
 func TestImportsInACircle(t *testing.T) {
 	r := bus.NewRouter()

@@ -71,6 +71,9 @@ func (p *party) remove(subs ...*Subscription) news {
 	if p.account.importsStreams() {
 		n = append(n, p.account.unshadow(subs...)...)
 	}
+	if p.account.asking.open.Load() > 0 {
+		n = append(n, p.account.abandoned(subs)...)
+	}
 	return n
 }
 

@@ -26,12 +26,15 @@ type replies struct {
 	mu     sync.Mutex
 	prefix string // of all of them
 	byKey  map[string]*awaited
+	most   int         // there were at once, as far as it was looked at
 	sweep  *time.Timer // nil: nothing is waited for
 	due    time.Time   // when it fires
 }
 
 // awaited is one such request.
 type awaited struct {
+	router  *Router
+	in      *account // of the service
 	key     string
 	export  *Export
 	share   bool
@@ -51,13 +54,22 @@ type measured struct {
 
 // await makes a subject to answer on. Nil: too many are waited for.
 func (r *Router) await(in *account, w *awaited) *awaited {
+	w.router, w.in = r, in
+	if !in.replies.add(w, func() { r.expire(in) }) {
+		return nil
+	}
+	w.account.asking.add(w)
+	return w
+}
+
+// add makes w's key and waits for it. False: too many are waited for.
+func (q *replies) add(w *awaited, expire func()) bool {
 	now := time.Now()
 	w.used.Store(now.UnixNano())
-	q := &in.replies
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.byKey) >= maxReplies {
-		return nil
+		return false
 	}
 	if q.byKey == nil {
 		q.byKey = make(map[string]*awaited)
@@ -67,9 +79,9 @@ func (r *Router) await(in *account, w *awaited) *awaited {
 	q.byKey[w.key] = w
 	q.open.Store(int64(len(q.byKey)))
 	if due := now.Add(w.export.threshold()); q.sweep == nil || due.Before(q.due) {
-		q.schedule(due, func() { r.expire(in) })
+		q.schedule(due, expire)
 	}
-	return w
+	return true
 }
 
 // schedule has expire run at due. q.mu is held.
@@ -102,16 +114,27 @@ func (a *account) answered(subject []byte) *awaited {
 
 // forget ends the wait and reports whether it had not ended.
 func (a *account) forget(w *awaited) bool {
-	q := &a.replies
+	if !a.replies.remove(w) {
+		return false
+	}
+	w.account.asking.drop(w)
+	return true
+}
+
+// manyReplies is from where on the room for them is given back once there are none.
+const manyReplies = 1024
+
+func (q *replies) remove(w *awaited) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.byKey[w.key] != w {
 		return false
 	}
+	q.most = max(q.most, len(q.byKey))
 	delete(q.byKey, w.key)
 	q.open.Store(int64(len(q.byKey)))
-	if len(q.byKey) == 0 {
-		q.byKey = map[string]*awaited{} // a map keeps the room of its largest time
+	if len(q.byKey) == 0 && q.most > manyReplies {
+		q.byKey, q.most = make(map[string]*awaited), 0 // a map keeps the room of its largest time
 	}
 	return true
 }
@@ -119,6 +142,7 @@ func (a *account) forget(w *awaited) bool {
 // expire ends the waits that took too long.
 func (r *Router) expire(in *account) {
 	for _, w := range in.replies.expired(time.Now(), func() { r.expire(in) }) {
+		w.account.asking.drop(w)
 		r.measure(w, nil, statusTimeout, "Service Timeout")
 	}
 }
@@ -150,6 +174,7 @@ func (q *replies) expired(now time.Time, again func()) []*awaited {
 const (
 	statusOK          = 200
 	statusBadRequest  = 400
+	statusGone        = 408
 	statusUnavailable = 503
 	statusTimeout     = 504
 )
