@@ -7,7 +7,7 @@ PKGS     ?= ./...
 LINT     := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 NATS_CLI := github.com/nats-io/natscli/nats@v0.5.0
 
-.PHONY: run build test race slow lint fmt fuzz bench conformance demo tools clean
+.PHONY: run build test race slow lint fmt fuzz bench bench-scale conformance demo tools clean
 
 ## run: a gateway with its embedded log on :4222 (monitoring on :8222, data in ./data); RUNFLAGS adds flags
 run: build
@@ -52,6 +52,11 @@ fuzz:
 ## bench: side by side with nats-server, in alternation; writes bench/results.json and bench/results.svg
 bench:
 	$(GO) run ./scripts/bench $(BENCHFLAGS)
+
+## bench-scale: many stored messages, beside nats-server: start after SIGKILL, memory, lookups, purge; -msgs in SCALEFLAGS
+bench-scale: build
+	GOBIN=$(CURDIR)/bin $(GO) install github.com/nats-io/nats-server/v2@v2.15.2
+	$(GO) run ./scripts/bench-scale -gateway bin/ehdb-gateway -nats bin/nats-server $(SCALEFLAGS)
 
 ## conformance: the official nats.go suites against our binary (CONFORMANCE_DIR: where the harness is)
 CONFORMANCE_DIR ?= ../shared/conformance

@@ -27,9 +27,14 @@
 // ack loop makes the group visible in each log it touched, runs the done functions and then tells OnVisible. The bytes
 // stay in RAM for readers while they are in the window; after that they are read from the tail (section.go, ondisk.go).
 //
-// The index (index.go, keys.go) is in RAM and has two views of each log, head and visible. Open rebuilds it from the
-// tail (replay.go). The sweeper gives back the space of what is dead (sweep.go, move.go), and keeps room on a full
-// disk for what makes room (room.go). The encoding is in docs/format/records.md.
+// # Where records are
+//
+// A log is a list of runs (sealed.go): the older ones in parts, the last ones in RAM, as an index (index.go, keys.go) of
+// what is in the tail. Each run has two views, head and visible. The sealer (seal.go, sealloop.go) writes runs to parts,
+// says so in the manifest and drops the tail's segments; it merges parts and removes empty ones (merge.go), and keeps room
+// on a full disk for what makes room (room.go). Open reads the manifest (restore.go) and what is not sealed (replay.go).
+// Without Options.Seal everything stays in the tail, and a sweeper gives back the space of what is dead (sweep.go,
+// move.go). The encoding is in docs/format.
 //
 // # Locks
 //

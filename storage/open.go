@@ -96,6 +96,7 @@ func (s *Store) load(ctx context.Context, t tail.Log) error {
 		s.w.unsealed.records.Store(int64(r.total))
 		s.w.unsealed.since.Store(began.UnixNano())
 	}
+	s.recover.persisted = r.known != nil
 	s.recover.begin, s.recover.replayed = r.begin, r.counts
 	for i := range s.w.shards {
 		s.recover.tip = append(s.recover.tip, s.w.shards[i].head)

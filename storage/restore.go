@@ -28,9 +28,6 @@ func (s *Store) openManifest() error {
 	if err != nil {
 		return err
 	}
-	if !has && !o.Seal {
-		return nil
-	}
 	if !has {
 		lost, err := hasFiles(o.FS, path.Join(o.Dir, partsDir), part.Extension)
 		if err != nil {
@@ -42,6 +39,9 @@ func (s *Store) openManifest() error {
 				Hint: "restore the directory " + manifestDir + " from a backup or a replica",
 			}
 		}
+	}
+	if !has && !o.Seal {
+		return nil
 	}
 	if err := vfs.MakeDir(o.FS, path.Join(o.Dir, partsDir)); err != nil {
 		return err

@@ -384,3 +384,108 @@ func TestSealFailAtEveryOp(t *testing.T) {
 		t.Fatalf("only %d operations failed anything", failed)
 	}
 }
+
+// TestOldDirectory: a directory from before parts, with records that were moved, is sealed from then on.
+func TestOldDirectory(t *testing.T) {
+	disk := vfs.NewMem()
+	o := Options{Dir: "d", FS: disk, Shards: 2, SegmentSize: 32 << 10, WindowSize: 8 << 10}
+	s := open(t, o)
+	l := create(t, s, 0, 1)
+	churn(t, l, 3000)
+	eventually(t, "records are moved", func() bool { return s.Stats().MovedRecords > 0 })
+	if err := s.Catalog().Append([]byte("catalog"), nil); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	o.Seal, o.SealMaxAge = true, time.Hour
+	for range 3 {
+		s = open(t, o)
+		again, err := s.OpenLog(l.ID(), LogSpec{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, again)
+		if got := loadState(s.Catalog()); len(got) != 1 || got[0].data != "catalog" {
+			t.Fatalf("the catalog holds %v", got)
+		}
+		s.Close()
+		if n := s.Stats().Parts; n == 0 {
+			t.Fatal("closing did not seal")
+		}
+		o.Seal = false // it has parts: it is sealed in any case
+	}
+	if n := s.Stats().RecoverRecords; n != 0 {
+		t.Fatalf("%d records were read again after a seal", n)
+	}
+	if err := disk.Remove("d/manifest/" + manifestNames(t, disk)[0]); err != nil {
+		t.Fatal(err)
+	}
+	for _, o.Seal = range []bool{false, true} {
+		if _, err := Open(t.Context(), o); !errors.Is(err, errNoManifest) {
+			t.Fatalf("open without the manifest: %v", err)
+		}
+	}
+}
+
+func manifestNames(t *testing.T, disk *vfs.Mem) []string {
+	t.Helper()
+	names, err := disk.List("d/manifest")
+	if err != nil || len(names) != 1 {
+		t.Fatalf("manifests: %v, %v", names, err)
+	}
+	return names
+}
+
+// TestDamagedPart: a part that is damaged stops its log, and no other.
+func TestDamagedPart(t *testing.T) {
+	disk := vfs.NewMem()
+	o := sealedOptions(disk)
+	s := open(t, o)
+	bad, good := create(t, s, 0), create(t, s, 1)
+	for seq := uint64(1); seq <= 20; seq++ {
+		for _, l := range []*Log{bad, good} {
+			if err := l.Append(rec(seq, "k", 100), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	wait(t, good)
+	s.Close()
+	names, err := disk.List("data/parts")
+	if err != nil || len(names) != 2 {
+		t.Fatalf("parts: %v, %v", names, err)
+	}
+	f, err := disk.Open("data/parts/" + names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(1000); err != nil {
+		t.Fatal(err)
+	}
+	var told []error
+	o.Events.Damaged = func(err error) { told = append(told, err) }
+	s = open(t, o)
+	if bad, err = s.OpenLog(bad.ID(), LogSpec{}); err != nil {
+		t.Fatal(err)
+	}
+	if good, err = s.OpenLog(good.ID(), LogSpec{}); err != nil {
+		t.Fatal(err)
+	}
+	var corrupt *vfs.CorruptError
+	if err := bad.Append(rec(21, "k", 1), nil); !errors.As(err, &corrupt) {
+		t.Fatalf("append to a log with a damaged part: %v", err)
+	}
+	if _, err := bad.Get(5); !errors.As(err, &corrupt) {
+		t.Fatalf("get: %v", err)
+	}
+	if len(told) != 1 {
+		t.Fatalf("told of %v", told)
+	}
+	if r, err := good.Get(5); err != nil || len(r.Data) != 100 {
+		t.Fatalf("another log: %v", err)
+	}
+	if err := good.Append(rec(21, "k", 1), nil); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, good)
+}

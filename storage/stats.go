@@ -24,6 +24,7 @@ type ShardStats struct {
 	// What the last Open read of the tail: the positions of the shard it began and ended at, and how many records it
 	// read. What is before ResumeFrom was in parts and in the manifest.
 	ResumeFrom, ResumeTip, ReplayRecords uint64
+	ResumePersisted                      bool // ResumeFrom was in the manifest; else the whole tail was read
 }
 
 // recovery is what Open counts.
@@ -34,6 +35,7 @@ type recovery struct {
 
 	begin, tip, replayed []uint64 // of each shard
 	quarantined          int
+	persisted            bool
 }
 
 // Stats returns the counters.
@@ -62,6 +64,7 @@ func (s *Store) Stats() Stats {
 		if i < len(s.recover.begin) {
 			x := &st.Shards[i]
 			x.ResumeFrom, x.ResumeTip, x.ReplayRecords = s.recover.begin[i], s.recover.tip[i], s.recover.replayed[i]
+			x.ResumePersisted = s.recover.persisted
 		}
 	}
 	return st

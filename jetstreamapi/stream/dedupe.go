@@ -17,6 +17,7 @@ type dedupe struct {
 	queue  []seen // by time
 	first  int    // of the entries not yet expired
 	chunk  []byte // where the bytes of new ids go
+	owed   uint64 // not 0: what the log has up to this sequence is not in the window yet
 }
 
 // seen is one remembered id.
@@ -88,8 +89,9 @@ func (d *dedupe) oldest() (at int64, ok bool) {
 	return d.queue[d.first].at, true
 }
 
-// rebuildDedupe fills the window, and the last message id, from the log.
-func (s *Stream) rebuildDedupe() error {
+// recoverDedupe takes the last message id from the log. The window is read from it when the first message with an id
+// asks: most streams have none, and a start must not take as long as a window has messages.
+func (s *Stream) recoverDedupe() error {
 	last, err := s.log.Get(s.head.lastSeq)
 	switch {
 	case err == nil:
@@ -97,24 +99,35 @@ func (s *Stream) rebuildDedupe() error {
 	case !errors.Is(err, storage.ErrNotFound) && !errors.Is(err, storage.ErrEOF):
 		return err
 	}
-	if s.dedupe.window <= 0 {
-		return nil
+	s.dedupe.owed = s.head.lastSeq
+	return nil
+}
+
+// loadDedupe fills the window with what the log had when the stream was opened. The lock is held.
+func (s *Stream) loadDedupe() {
+	d := &s.dedupe
+	upTo := d.owed
+	d.owed = 0
+	if d.window <= 0 {
+		return
 	}
+	since := d.queue[d.first:] // remembered since, and newer
+	d.queue, d.first = nil, 0
 	var named jsapi.PublishHeaders
-	seq := s.log.SeqAtTime(time.Now().Add(-s.dedupe.window).UnixNano())
+	cursor := s.log.NewCursor(s.log.SeqAtTime(time.Now().Add(-d.window).UnixNano()), nil)
 	for {
-		r, err := s.log.Next(seq, nil)
-		if errors.Is(err, storage.ErrEOF) {
-			return nil
+		r, err := cursor.Next()
+		if err != nil || r.Seq > upTo {
+			break // a log that cannot be read takes no messages either
 		}
-		if err != nil {
-			return err
+		if len(r.Header) == 0 {
+			continue
 		}
-		if len(r.Header) > 0 {
-			if named.Parse(r.Header); len(named.MsgID) > 0 {
-				s.dedupe.remember(named.MsgID, r.Seq, r.Time)
+		if named.Parse(r.Header); len(named.MsgID) > 0 {
+			if _, newer := d.seqs[string(named.MsgID)]; !newer {
+				d.remember(named.MsgID, r.Seq, r.Time)
 			}
 		}
-		seq = r.Seq + 1
 	}
+	d.queue = append(d.queue, since...)
 }

@@ -5,7 +5,12 @@ import (
 )
 
 // duplicateOf implements facts.
-func (s *Stream) duplicateOf(id []byte) uint64 { return s.dedupe.find(id) }
+func (s *Stream) duplicateOf(id []byte) uint64 {
+	if s.dedupe.owed != 0 {
+		s.loadDedupe()
+	}
+	return s.dedupe.find(id)
+}
 
 // key implements facts.
 func (s *Stream) key(subject []byte) storage.KeyState { return s.log.Key(subject) }

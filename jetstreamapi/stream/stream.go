@@ -154,7 +154,7 @@ func (s *Stream) recover(set *settings) error {
 	if set.replacesBySize() {
 		s.inflight.start(s.head.lastSeq)
 	}
-	if err := s.rebuildDedupe(); err != nil {
+	if err := s.recoverDedupe(); err != nil {
 		return err
 	}
 	s.positions.log = s.o.Positions
