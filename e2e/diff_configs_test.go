@@ -122,9 +122,10 @@ func (g *generator) createStream(s string) string {
 	return "api STREAM.CREATE." + s + " " + fieldJSON(f)
 }
 
-// recoverable leaves out the pair of fields that nats-server accepts and cannot start with again: the stream is gone then.
+// recoverable leaves out pairs of fields that nats-server accepts and cannot start with again: the stream of counters is
+// gone then, the sealed one no longer denies purges.
 func recoverable(f map[string]string) {
-	if f["allow_msg_counter"] != "" {
+	if f["allow_msg_counter"] != "" || f["sealed"] == "true" {
 		delete(f, "subject_delete_marker_ttl")
 	}
 }

@@ -128,9 +128,9 @@ func diffAllowed(line, want, got string) bool {
 	return strings.Contains(line, "up_to_seq") && strings.Contains(want, "No Results")
 }
 
-// diffPurges reports whether a line may purge.
+// diffPurges reports whether a line may purge; a schedule replaces the one before.
 func diffPurges(line string) bool {
-	return strings.Contains(line, ".PURGE.") || strings.Contains(line, "Nats-Rollup") || strings.HasPrefix(line, "kv purge")
+	return strings.Contains(line, ".PURGE.") || strings.Contains(line, "Nats-Schedule") || strings.Contains(line, "Nats-Rollup") || strings.HasPrefix(line, "kv purge")
 }
 
 // diffMsg is a message in the form that is compared; "" means that it is not.

@@ -377,6 +377,9 @@ func (s *soak) finish(t *testing.T, p *process) {
 	if n, _ := strconv.ParseUint(string(e.Value()), 10, 64); n < s.added || n > s.added+s.maybe {
 		s.problem("the key is %d after %d increments and %d whose fate is unknown", n, s.added, s.maybe)
 	}
+	if os.Getenv("EHDB_E2E_BIN") != "" || os.Getenv("EHDB_E2E_BUS") != "" {
+		return // another server's monitoring
+	}
 	r, err := http.Get(p.Monitor + "/metrics") //nolint:noctx // loopback
 	noErr(t, err)
 	defer r.Body.Close()
