@@ -154,9 +154,7 @@ func (e *streamEntry) stop() {
 // state returns the stream's state as StreamInfo shows it.
 func (e *streamEntry) state(details bool, subjectsFilter string) server.StreamState {
 	st := e.stream.State(details, subjectsFilter)
-	e.acc.mu.RLock()
-	st.Consumers = len(e.consumers)
-	e.acc.mu.RUnlock()
+	st.Consumers = e.numLimited()
 	return st
 }
 
