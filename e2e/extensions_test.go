@@ -139,6 +139,7 @@ func TestExtensionExamples(t *testing.T) {
 	js, ctx := jetStream(t, connect(t, p.URL))
 	for name, run := range map[string]func(context.Context, jetstream.JetStream) error{
 		"dead_letter": deadLetterExample, "nak_backoff": nakBackoffExample, "peek": peekExample,
+		"key_shared": keySharedExample,
 	} {
 		t.Run(name, func(t *testing.T) { noErr(t, run(ctx, js)) })
 	}
@@ -148,8 +149,12 @@ func TestExtensionExamples(t *testing.T) {
 func TestExtensionsDoc(t *testing.T) {
 	page, err := os.ReadFile("../docs/extensions.md")
 	noErr(t, err)
-	source, err := os.ReadFile("extensions_test.go")
-	noErr(t, err)
+	var source []byte
+	for _, name := range []string{"extensions_test.go", "keyshared_test.go"} {
+		text, err := os.ReadFile(name)
+		noErr(t, err)
+		source = append(source, text...)
+	}
 	blocks := 0
 	for _, rest := range strings.Split(string(source), "\t// docs: ")[1:] {
 		if !strings.Contains(rest, "\t// end\n") {
@@ -317,20 +322,29 @@ func TestExtensionsRefused(t *testing.T) {
 		STREAM.CREATE.I {"name":"I","subjects":["i"],"retention":"interest"}
 	`)
 	for line, want := range map[string]string{
-		`STREAM.CREATE.X {"name":"X","metadata":{"ehdb.peek":"true"}}`:                       `metadata key "ehdb.peek" is not known`,
-		`STREAM.UPDATE.L {"name":"L","subjects":["l"],"metadata":{"ehdb.x":"y"}}`:            `metadata key "ehdb.x" is not known`,
-		`L {"ack_policy":"explicit","metadata":{"ehdb.deadletter":"D"}}`:                     `those that begin with "ehdb." are ehdb.dead_letter, ehdb.nak_backoff, ehdb.peek`,
-		`L {"ack_policy":"explicit","metadata":{"ehdb.dead_letter":"N"}}`:                    `there is no stream "N": create it first`,
-		`L {"ack_policy":"explicit","metadata":{"ehdb.dead_letter":"L"}}`:                    `names the consumer's own stream`,
-		`L {"ack_policy":"explicit","metadata":{"ehdb.dead_letter":"a.b"}}`:                  `is no name of a stream`,
-		`L {"ack_policy":"none","metadata":{"ehdb.dead_letter":"D"}}`:                        `needs ack_policy explicit`,
-		`L {"ack_policy":"explicit","metadata":{"ehdb.dead_letter":"M"}}`:                    `stored in the same place`,
-		`L {"ack_policy":"explicit","mem_storage":true,"metadata":{"ehdb.dead_letter":"D"}}`: `stored in the same place`,
-		`L {"ack_policy":"explicit","metadata":{"ehdb.dead_letter":"I"}}`:                    `has interest retention`,
-		`L {"ack_policy":"explicit","metadata":{"ehdb.nak_backoff":"true"}}`:                 `needs a backoff`,
-		`L {"ack_policy":"explicit","metadata":{"ehdb.nak_backoff":"yes"}}`:                  `has to be true or false`,
-		`L {"ack_policy":"none","metadata":{"ehdb.peek":"true"}}`:                            `is for consumers of a stream with retention workqueue`,
-		`W {"ack_policy":"explicit","metadata":{"ehdb.peek":"true"}}`:                        `needs ack_policy none`,
+		`STREAM.CREATE.X {"name":"X","metadata":{"ehdb.peek":"true"}}`:                                                              `metadata key "ehdb.peek" is not known`,
+		`STREAM.UPDATE.L {"name":"L","subjects":["l"],"metadata":{"ehdb.x":"y"}}`:                                                   `metadata key "ehdb.x" is not known`,
+		`L {"ack_policy":"explicit","metadata":{"ehdb.deadletter":"D"}}`:                                                            `those that begin with "ehdb." are ehdb.dead_letter, ehdb.key_shared, ehdb.nak_backoff, ehdb.peek`,
+		`L {"ack_policy":"explicit","metadata":{"ehdb.dead_letter":"N"}}`:                                                           `there is no stream "N": create it first`,
+		`L {"ack_policy":"explicit","metadata":{"ehdb.dead_letter":"L"}}`:                                                           `names the consumer's own stream`,
+		`L {"ack_policy":"explicit","metadata":{"ehdb.dead_letter":"a.b"}}`:                                                         `is no name of a stream`,
+		`L {"ack_policy":"none","metadata":{"ehdb.dead_letter":"D"}}`:                                                               `needs ack_policy explicit`,
+		`L {"ack_policy":"explicit","metadata":{"ehdb.dead_letter":"M"}}`:                                                           `stored in the same place`,
+		`L {"ack_policy":"explicit","mem_storage":true,"metadata":{"ehdb.dead_letter":"D"}}`:                                        `stored in the same place`,
+		`L {"ack_policy":"explicit","metadata":{"ehdb.dead_letter":"I"}}`:                                                           `has interest retention`,
+		`L {"ack_policy":"explicit","metadata":{"ehdb.nak_backoff":"true"}}`:                                                        `needs a backoff`,
+		`L {"ack_policy":"explicit","metadata":{"ehdb.nak_backoff":"yes"}}`:                                                         `has to be true or false`,
+		`L {"ack_policy":"none","metadata":{"ehdb.peek":"true"}}`:                                                                   `is for consumers of a stream with retention workqueue`,
+		`W {"ack_policy":"explicit","metadata":{"ehdb.peek":"true"}}`:                                                               `needs ack_policy none`,
+		`L {"ack_policy":"explicit","metadata":{"ehdb.key_shared":"token:2"}}`:                                                      `ehdb.key_shared is "token:2", it has to be`,
+		`L {"ack_policy":"explicit","metadata":{"ehdb.key_shared":"subject:0"}}`:                                                    `number of a token from 1 to 255`,
+		`L {"ack_policy":"explicit","metadata":{"ehdb.key_shared":"header:"}}`:                                                      `it has to be`,
+		`L {"ack_policy":"explicit","deliver_subject":"d","metadata":{"ehdb.key_shared":"subject"}}`:                                `is for pull consumers`,
+		`L {"ack_policy":"none","metadata":{"ehdb.key_shared":"subject"}}`:                                                          `needs ack_policy explicit`,
+		`L {"ack_policy":"all","metadata":{"ehdb.key_shared":"subject"}}`:                                                           `needs ack_policy explicit`,
+		`L {"ack_policy":"explicit","priority_groups":["g"],"priority_policy":"overflow","metadata":{"ehdb.key_shared":"subject"}}`: `cannot be combined with priority groups`,
+		`L {"ack_policy":"explicit","replay_policy":"original","metadata":{"ehdb.key_shared":"subject"}}`:                           `needs replay_policy instant`,
+		`L {"ack_policy":"explicit","max_ack_pending":-1,"metadata":{"ehdb.key_shared":"subject"}}`:                                 `needs a bounded max_ack_pending`,
 		`W {"ack_policy":"none"}`:                                  `consumer in pull mode requires explicit ack policy on workqueue stream`,
 		`W {"ack_policy":"none","metadata":{"ehdb.peek":"false"}}`: `consumer in pull mode requires explicit ack policy on workqueue stream`,
 	} {

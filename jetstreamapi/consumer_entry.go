@@ -31,6 +31,7 @@ type consumerEntry struct {
 	detach     func()
 	gone       atomic.Bool                           // deleted, or being so
 	buryLogged atomic.Int64                          // last warning about dead letters, Unix nanoseconds
+	keyBlocked bool                                  // at the last look of watchStalls
 	durable    atomic.Pointer[server.ConsumerConfig] // the configuration that is in the catalog for good
 }
 

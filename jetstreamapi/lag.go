@@ -111,12 +111,14 @@ type Counters struct {
 	Dropped                uint64 // advisories and refusals that found their queue full
 	QueuedRequests         int
 	Stalled                int             // consumers that have messages and somebody who waits, and deliver nothing
+	KeyBlocked             int             // consumers with ehdb.key_shared that passed over as much as they may
 	Published              stream.Counters // of all streams, also those that are gone
 }
 
 // Counters returns the counters.
 func (s *Service) Counters() Counters {
 	c := Counters{APIRequests: s.apiTotal.Load(), APIErrors: s.apiErrors.Load(), Stalled: int(s.stalled.Load())}
+	c.KeyBlocked = int(s.keyBlocked.Load())
 	s.files.mu.RLock()
 	c.Reopens = s.files.reopens
 	s.files.mu.RUnlock()

@@ -33,13 +33,15 @@ type Service struct {
 	accounts  map[string]*account
 	outsiders map[string]*account // guarded by reload
 
-	batches   stream.Batches // what those of all streams share
+	batches   stream.Batches                   // what those of all streams share
 	tiers     atomic.Pointer[map[string]Tiers] // nil: no account has any
 	used      usage
 	apiTotal  atomic.Uint64
 	apiErrors atomic.Uint64
 	retired   retired
 	stalled   atomic.Int64 // consumers, see watchStalls
+
+	keyBlocked atomic.Int64 // consumers, see watchStalls
 
 	maxPayload atomic.Int64 // see Options
 	started    time.Time

@@ -3,6 +3,8 @@ package jetstreamapi
 import (
 	"log/slog"
 	"time"
+
+	"github.com/noetl/ehdb-gateway/jetstreamapi/consumer"
 )
 
 // stallLooks is how often a consumer is looked at before it counts as stalled.
@@ -34,9 +36,12 @@ func (s *Service) watchStalls() {
 
 // lookForStalls looks at every consumer once. known is what the last look returned.
 func (s *Service) lookForStalls(now time.Time, known map[*consumerEntry]stall) map[*consumerEntry]stall {
-	owing, stalled := make(map[*consumerEntry]stall), int64(0)
+	owing, stalled, blocked := make(map[*consumerEntry]stall), int64(0), int64(0)
 	for _, a := range s.sortedAccounts() {
 		for _, c := range a.servingConsumers() {
+			if c.lookBlocked() {
+				blocked++
+			}
 			st, owes := c.look(now, known, s.opts.StallAfter)
 			if !owes {
 				continue
@@ -53,7 +58,20 @@ func (s *Service) lookForStalls(now time.Time, known map[*consumerEntry]stall) m
 		}
 	}
 	s.stalled.Store(stalled)
+	s.keyBlocked.Store(blocked)
 	return owing
+}
+
+// lookBlocked reports whether new messages of the consumer wait for the keys of too many that it passed over, and tells
+// the log when that begins.
+func (c *consumerEntry) lookBlocked() bool {
+	was := c.keyBlocked
+	c.keyBlocked = c.consumer.Crowded()
+	if c.keyBlocked && !was {
+		c.logger().Warn("a consumer has passed over as many messages as it may, new ones wait for the keys of these",
+			slog.String("key_shared", c.config().Metadata[consumer.KeyKeyShared]))
+	}
+	return c.keyBlocked
 }
 
 // look returns what is known of the consumer now; owes is false if that is nothing. It tells the log of a new stall.

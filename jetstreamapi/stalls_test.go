@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/noetl/ehdb-gateway/internal/bus"
 	"github.com/noetl/ehdb-gateway/storage"
 )
@@ -97,4 +99,47 @@ func TestStalledConsumerIsNoticed(t *testing.T) {
 	stuck.once.Do(func() { close(stuck.release) })
 	eventually(t, "it goes on", func() bool { return svc.Counters().Stalled == 0 })
 	eventually(t, "the log says so", func() bool { return strings.Contains(log.String(), "no longer does") })
+}
+
+// TestKeyBlockedIsNoticed: a consumer whose one key has more messages than it may pass over, while another worker
+// waits, is counted and named in the log, until the key is free; it does not count as stalled.
+func TestKeyBlockedIsNoticed(t *testing.T) {
+	r := bus.NewRouter()
+	log := new(lockedBuffer)
+	svc := startService(t, Options{
+		Bus: r, Storage: storage.Options{Dir: t.TempDir()}, StallAfter: 200 * time.Millisecond,
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	p := newParty(t, r, "$G")
+	p.must(t, nil, "$JS.API.STREAM.CREATE.S", `{"name":"S","subjects":["s.>"]}`)
+	p.must(t, nil, "$JS.API.CONSUMER.CREATE.S.KEYS", `{"stream_name":"S","config":{"durable_name":"KEYS","ack_policy":"explicit",`+
+		`"metadata":{"ehdb.key_shared":"header:Key"}}}`)
+	const n = 4500
+	for range n - 1 {
+		p.session.Publish(&bus.Msg{Subject: []byte("s.x"), Header: []byte("NATS/1.0\r\nKey: hot\r\n\r\n")})
+	}
+	p.session.Flush()
+	p.request(t, "s.x", "NATS/1.0\r\nKey: hot\r\n\r\n", "")
+	const next = "$JS.API.CONSUMER.MSG.NEXT.S.KEYS"
+	p.request(t, next, "", "1")
+	second := p.ask(next, "", `{"batch":1,"expires":60000000000}`)
+	eventually(t, "it is noticed", func() bool { return svc.Counters().KeyBlocked == 1 })
+	if !strings.Contains(log.String(), "consumer=KEYS") || !strings.Contains(log.String(), "key_shared=header:Key") {
+		t.Errorf("the log does not name it:\n%s", log)
+	}
+	var info server.ConsumerInfo
+	p.must(t, &info, "$JS.API.CONSUMER.INFO.S.KEYS", "")
+	if info.NumPending != n-1 || info.NumAckPending != 1 || info.AckFloor.Stream != 0 {
+		t.Errorf("%d are pending, %d outstanding, floor %d", info.NumPending, info.NumAckPending, info.AckFloor.Stream)
+	}
+	p.must(t, nil, "$JS.API.STREAM.PURGE.S", `{"seq":1001}`) // the first and 999 that were passed over
+	if a := <-second; !strings.Contains(a.reply, ".1001.") {
+		t.Errorf("after a purge of what was before, %+v", a)
+	}
+	eventually(t, "it goes on", func() bool { return svc.Counters().KeyBlocked == 0 })
+	p.must(t, &info, "$JS.API.CONSUMER.INFO.S.KEYS", "")
+	if info.NumPending != n-1001 || info.NumAckPending != 1 || svc.Counters().Stalled != 0 {
+		t.Errorf("after a purge %d are pending, %d outstanding, %d stalled", info.NumPending, info.NumAckPending,
+			svc.Counters().Stalled)
+	}
 }

@@ -274,7 +274,8 @@ func (s *streams) measured() metrics.JetStream {
 	out.Messages, out.Bytes = j.Messages, j.Bytes
 	out.FileBytes, out.MemoryBytes = j.Store, j.Memory
 	out.APIRequests, out.APIErrors = j.API.Total, j.API.Errors
-	out.Stalled = uint64(max(s.svc.Counters().Stalled, 0)) //nolint:gosec // not negative
+	counts := s.svc.Counters()
+	out.Stalled, out.KeyBlocked = uint64(max(counts.Stalled, 0)), uint64(max(counts.KeyBlocked, 0)) //nolint:gosec // not negative
 	return out
 }
 

@@ -117,6 +117,11 @@ func jetStream(ch chan<- prometheus.Metric, j *JetStream) {
 			"Consumers with messages and somebody who waits for them that deliver nothing. Must stay 0.",
 			j.Stalled, gauge,
 		},
+		{
+			"ehdb_consumer_key_blocked",
+			"Consumers with ehdb.key_shared that passed over as many messages of keys in hand as they may.",
+			j.KeyBlocked, gauge,
+		},
 	})
 	used := desc("ehdb_jetstream_stored_bytes", "Bytes that count against the limits of the server.", "storage")
 	ch <- prometheus.MustNewConstMetric(used, gauge, float64(j.FileBytes), "file")

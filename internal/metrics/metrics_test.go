@@ -87,6 +87,7 @@ func TestPinnedAtZero(t *testing.T) {
 		"ehdb_jetstream_streams", "ehdb_jetstream_consumers", "ehdb_jetstream_messages", "ehdb_jetstream_bytes",
 		`ehdb_jetstream_stored_bytes{storage="file"}`, `ehdb_jetstream_stored_bytes{storage="memory"}`,
 		"ehdb_jetstream_api_requests_total", "ehdb_jetstream_api_errors_total", "ehdb_consumer_stalled",
+		"ehdb_consumer_key_blocked",
 		`ehdb_jetstream_publish_refusals_total{err_code="10071"}`,
 	}
 	for _, shard := range []string{"0", "1"} {

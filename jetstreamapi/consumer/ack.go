@@ -26,6 +26,10 @@ func (m *machine) ack(now int64, a *AckID, kind jsapi.AckKind, arg, reply []byte
 	if m.set.cfg.InactiveThreshold > 0 {
 		m.active(now)
 	}
+	if e := m.led.bySeq[a.StreamSeq]; e != nil && e.parked && kind != jsapi.AckNext {
+		m.refuseAck(reply) // it was not delivered yet
+		return
+	}
 	known := true
 	switch kind {
 	case jsapi.AckDone:
@@ -79,7 +83,8 @@ func (m *machine) acknowledgeSampled(now int64, a *AckID) bool {
 
 // acknowledge marks a message as done; false if it was never delivered.
 func (m *machine) acknowledge(now int64, a *AckID) bool {
-	if a.StreamSeq == 0 || a.StreamSeq > m.led.last.stream {
+	e := m.led.bySeq[a.StreamSeq]
+	if a.StreamSeq == 0 || a.StreamSeq > m.led.last.stream || e != nil && e.parked {
 		return false
 	}
 	m.life.acked = now
@@ -87,7 +92,7 @@ func (m *machine) acknowledge(now int64, a *AckID) bool {
 		m.ackUpTo(seqPair{a.ConsumerSeq, a.StreamSeq})
 		return true
 	}
-	if e := m.led.bySeq[a.StreamSeq]; e != nil {
+	if e != nil {
 		m.log.acked(m.led.last.stream, e.sseq)
 		m.led.remove(e)
 	} else if m.led.forget(a.StreamSeq) {
@@ -128,6 +133,9 @@ func (m *machine) nak(now int64, a *AckID, arg []byte) {
 	if e == nil || a.ConsumerSeq <= m.led.floor.consumer || a.ConsumerSeq > m.led.last.consumer {
 		return
 	}
+	if m.isStale(e, a) {
+		return
+	}
 	if !m.w.Exists(e.sseq) {
 		m.vanished(now, e)
 		return
@@ -152,15 +160,22 @@ func (m *machine) nak(now int64, a *AckID, arg []byte) {
 	}
 }
 
+// isStale reports whether a worker says something about a delivery of e that is over, where that matters: with keys, the
+// message may be in the hands of another one by now.
+func (m *machine) isStale(e *entry, a *AckID) bool {
+	return m.led.keys != nil && (e.waits() || a.Delivered < e.count)
+}
+
 func (m *machine) postpone(e *entry, due int64) {
 	m.led.setDue(e, due)
 	e.delayed = true
+	m.led.keys.wait(e)
 }
 
 // progress starts the ack wait of a message again.
 func (m *machine) progress(now int64, a *AckID) {
 	e := m.led.bySeq[a.StreamSeq]
-	if e == nil {
+	if e == nil || m.isStale(e, a) {
 		return
 	}
 	due := m.set.dueAfter(now, e.count)

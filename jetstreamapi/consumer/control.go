@@ -12,14 +12,20 @@ import (
 // update takes a new configuration.
 func (m *machine) update(now int64, set settings) error {
 	old := m.set
-	m.set = set
 	if filters := filterSubjects(&set.cfg); !sameFilters(filters, filterSubjects(&old.cfg)) {
+		beside, err := m.parkedBeside(filters)
+		if err != nil {
+			return err
+		}
 		if err := m.w.Refilter(m.w.Position(), filters); err != nil {
-			m.set = old
 			return err
 		}
 		m.skip = skipList{}
+		for _, e := range beside {
+			m.unpark(e)
+		}
 	}
+	m.set = set
 	if set.cfg.DeliverSubject != old.cfg.DeliverSubject {
 		m.moveTo(now)
 	}
@@ -58,7 +64,7 @@ func (m *machine) moveTo(now int64) {
 // reschedule gives every outstanding message the deadline of the present ack wait.
 func (m *machine) reschedule() {
 	for e := m.led.head; e != nil; e = e.next {
-		if !e.queued && !e.delayed {
+		if !e.queued && !e.delayed && !e.parked {
 			m.led.setDue(e, m.set.dueAfter(e.sent, e.count))
 		}
 	}
@@ -115,6 +121,9 @@ func (m *machine) reset(seq, startSeq uint64) (uint64, error) {
 func (m *machine) resetTo(seq uint64) {
 	m.led.reset(seq)
 	m.skip, m.graves = skipList{}, graves{}
+	if m.parked != nil {
+		m.parked = m.w.Subset(nil)
+	}
 	m.life.delivered, m.life.acked = 0, 0
 }
 

@@ -22,6 +22,14 @@ func (c *Consumer) Debt() Debt {
 	return Debt{Owes: c.m.owes(time.Now().UnixNano()), Delivered: c.m.led.last.consumer}
 }
 
+// Crowded reports whether with ehdb.key_shared as many messages are passed over as may be, and those after them wait for
+// the keys of these.
+func (c *Consumer) Crowded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.m.isCrowded()
+}
+
 // owes changes nothing; see Debt.
 func (m *machine) owes(now int64) bool {
 	switch {
@@ -29,9 +37,11 @@ func (m *machine) owes(now int64) bool {
 		return false
 	case !m.set.push && !m.asked(now):
 		return false
+	case m.led.keys != nil:
+		return m.owesShared(now)
 	case m.led.rhead != nil:
 		return true
-	case m.set.maxPending > 0 && m.led.len() >= m.set.maxPending:
+	case m.isFull():
 		return false
 	}
 	return m.numPending() > 0
@@ -40,10 +50,14 @@ func (m *machine) owes(now int64) bool {
 // asked reports whether a waiting request may have a message now.
 func (m *machine) asked(now int64) bool {
 	for w := m.wait.head; w != nil; w = w.next {
-		pinned := m.set.cfg.PriorityPolicy != server.PriorityPinnedClient || m.pin.id == "" || w.pin == m.pin.id
-		if pinned && !w.expired(now) && !m.belowOverflow(w) && m.w.Interest(w.reply, "") {
+		if m.mayHave(now, w) {
 			return true
 		}
 	}
 	return false
+}
+
+func (m *machine) mayHave(now int64, w *waiting) bool {
+	pinned := m.set.cfg.PriorityPolicy != server.PriorityPinnedClient || m.pin.id == "" || w.pin == m.pin.id
+	return pinned && !w.expired(now) && !m.belowOverflow(w) && m.w.Interest(w.reply, "")
 }

@@ -16,6 +16,7 @@ const (
 	ready   standing = iota // there is a message
 	atEnd                   // no message yet
 	full                    // max_ack_pending are outstanding
+	crowded                 // as many as may be parked are, see keyshared.go
 	noTaker                 // there is a message, but no request may have it now
 	blocked                 // paused, nobody listens or asks, or waiting for flow control
 	held                    // waiting for time to pass
@@ -28,6 +29,8 @@ type candidate struct {
 	again  *entry // the entry it is redelivered for; nil: a first delivery
 	listed bool   // it comes from the skip list
 	count  uint64 // deliveries with this one
+	hash   uint64 // of its key, where there are keys
+	key    *sharedKey
 }
 
 // deliver sends up to budget messages. more is true if it stopped because of budget alone.
@@ -51,6 +54,9 @@ func (m *machine) deliverOne(now int64) standing {
 	}
 	if m.isBlocked(now) {
 		return blocked
+	}
+	if m.led.keys != nil {
+		return m.deliverShared(now)
 	}
 	c, why := m.next(now)
 	if why != ready {
@@ -85,9 +91,19 @@ func (m *machine) next(now int64) (candidate, standing) {
 			return candidate{}, m.failedRead(now, err)
 		}
 	}
-	if m.set.maxPending > 0 && m.led.len() >= m.set.maxPending {
+	if m.isFull() {
 		return candidate{}, full
 	}
+	return m.nextNew(now)
+}
+
+// isFull reports whether as much is outstanding as may be.
+func (m *machine) isFull() bool {
+	return m.set.maxPending > 0 && m.led.outstanding() >= m.set.maxPending
+}
+
+// nextNew finds the next message that was not delivered yet.
+func (m *machine) nextNew(now int64) (candidate, standing) {
 	for seq, ok := m.skip.first(); ok; seq, ok = m.skip.first() {
 		rec, err := m.w.Get(seq)
 		switch {
@@ -114,17 +130,22 @@ func (m *machine) failedRead(now int64, err error) standing {
 }
 
 // numPending returns how many matching messages were not delivered yet.
-func (m *machine) numPending() uint64 { return m.skip.len() + m.w.Pending() }
+func (m *machine) numPending() uint64 { return m.numUnread() + m.numParked() }
+
+// numUnread returns how many matching messages the consumer did not come to yet.
+func (m *machine) numUnread() uint64 { return m.skip.len() + m.w.Pending() }
 
 // pendingAfter returns what numPending is once c is taken. c may have left the log since it was read.
 func (m *machine) pendingAfter(c *candidate) uint64 {
 	switch {
+	case c.again != nil && c.again.parked && m.parked.Has(c.rec.Seq):
+		return m.numPending() - 1
 	case c.again != nil:
 		return m.numPending()
 	case c.listed:
-		return m.skip.lenAfter(c.rec.Seq) + m.w.Pending()
+		return m.skip.lenAfter(c.rec.Seq) + m.w.Pending() + m.numParked()
 	}
-	return m.w.PendingAfter(c.rec.Seq)
+	return m.w.PendingAfter(c.rec.Seq) + m.numParked()
 }
 
 // position returns the stream sequence at which the consumer reads on: where nothing is pending, after the end.
@@ -153,7 +174,7 @@ func (m *machine) offer(now int64, c *candidate) standing {
 	if m.set.push {
 		msg.to = m.push.to
 	} else {
-		if w = m.taker(now, size); w == nil {
+		if w = m.takerOf(now, size, c); w == nil {
 			m.out.arena = m.out.arena[:mark]
 			return noTaker
 		}
@@ -165,6 +186,7 @@ func (m *machine) offer(now int64, c *candidate) standing {
 		}
 	}
 	m.accept(now, c)
+	m.handed(c, w)
 	m.out.sends = append(m.out.sends, msg)
 	m.pace.sent(&m.set, now, c.rec.Time, size)
 	if w == nil {
@@ -173,6 +195,13 @@ func (m *machine) offer(now int64, c *candidate) standing {
 	}
 	m.pulled(now, w, size)
 	return ready
+}
+
+func (m *machine) takerOf(now int64, size int, c *candidate) *waiting {
+	if m.led.keys != nil {
+		return m.sharedTaker(now, size, c.key)
+	}
+	return m.taker(now, size)
 }
 
 // message builds what the client gets; the ack subject and a changed header go to the arena.
@@ -204,14 +233,13 @@ func (m *machine) accept(now int64, c *candidate) {
 	}
 	if c.again != nil {
 		m.log.redelivered(now, m.led.last.stream, c.rec.Seq, c.count)
+		if c.again.parked {
+			m.parked.Remove(c.rec.Seq)
+		}
 		m.led.redeliver(c.again, now, m.set.dueAfter(now, c.count))
 		return
 	}
-	if c.listed {
-		m.skip.pass(c.rec.Seq)
-	} else {
-		m.w.Pass(c.rec.Seq)
-	}
+	m.pass(c)
 	m.log.delivered(now, m.led.last.stream, c.rec.Seq)
 	if m.set.cfg.AckPolicy == server.AckNone {
 		m.led.passNoAck(c.rec.Seq)
@@ -221,15 +249,27 @@ func (m *machine) accept(now int64, c *candidate) {
 	m.led.add(c.rec.Seq, now, m.set.dueAfter(now, 1))
 }
 
+// pass leaves c, which is new, behind.
+func (m *machine) pass(c *candidate) {
+	if c.listed {
+		m.skip.pass(c.rec.Seq)
+	} else {
+		m.w.Pass(c.rec.Seq)
+	}
+}
+
 // settle is called when there is nothing more to send now.
 func (m *machine) settle(now int64, why standing) {
 	if m.pace.replaying && m.position() > m.pace.replayEnd {
 		m.pace.replaying = false
 	}
 	switch why {
-	case full:
+	case full, crowded:
 		if m.life.prune == 0 {
 			m.life.prune = now + pruneEvery
+		}
+		if why == crowded && m.wait.noWaits > 0 {
+			m.processWaiting(now, true)
 		}
 	case atEnd, noTaker, blocked:
 		m.fault, m.life.prune = nil, 0
@@ -271,6 +311,10 @@ func (m *machine) prune(now int64) {
 
 // vanished deals with a message that is outstanding but no longer in the stream.
 func (m *machine) vanished(now int64, e *entry) {
+	if e.parked {
+		m.unpark(e)
+		return
+	}
 	m.out.events = append(m.out.events, event{
 		kind: eventTerm, sseq: e.sseq, dseq: e.dseq, count: e.count, reason: reasonDeleted,
 	})

@@ -26,6 +26,11 @@
 // too often. The shell then stores its copy in the other stream and forgets it, in one group commit with the state
 // changes of the step.
 //
+// # Keys
+//
+// With ehdb.key_shared (keyshared.go, keydeliver.go) the messages of one key are in the hands of one worker at a time. What
+// the consumer reads and cannot deliver yet is parked: an entry of the ledger that is not delivered.
+//
 // # Where it answers and NATS does not
 //
 //   - An ack with a reply subject that can mean nothing (never delivered, or an ack policy without acks) gets status

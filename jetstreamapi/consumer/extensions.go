@@ -20,6 +20,8 @@ const (
 	KeyNakBackoff = "ehdb.nak_backoff"
 	// KeyPeek makes a consumer of a work queue that takes nothing from it.
 	KeyPeek = "ehdb.peek"
+	// KeyKeyShared tells the key of a message; the messages of one key are in the hands of one worker at a time.
+	KeyKeyShared = "ehdb.key_shared"
 )
 
 // DeadLetter returns the name of the stream for dead letters; empty: none.
@@ -51,7 +53,7 @@ func CheckMetadata(metadata map[string]string, known ...string) error {
 
 func checkExtensions(cfg *server.ConsumerConfig, stream *server.StreamConfig, _ Limits) *server.ApiError {
 	for _, check := range []func(*server.ConsumerConfig, *server.StreamConfig) error{
-		checkKeys, checkDeadLetter, checkNakBackoff, checkPeek,
+		checkKeys, checkDeadLetter, checkNakBackoff, checkPeek, checkKeyShared,
 	} {
 		if err := check(cfg, stream); err != nil {
 			return server.NewJSConsumerCreateError(err)
@@ -61,7 +63,7 @@ func checkExtensions(cfg *server.ConsumerConfig, stream *server.StreamConfig, _ 
 }
 
 func checkKeys(cfg *server.ConsumerConfig, _ *server.StreamConfig) error {
-	if err := CheckMetadata(cfg.Metadata, KeyDeadLetter, KeyNakBackoff, KeyPeek); err != nil {
+	if err := CheckMetadata(cfg.Metadata, KeyDeadLetter, KeyKeyShared, KeyNakBackoff, KeyPeek); err != nil {
 		return err
 	}
 	for _, key := range []string{KeyNakBackoff, KeyPeek} {
@@ -110,6 +112,29 @@ func checkPeek(cfg *server.ConsumerConfig, stream *server.StreamConfig) error {
 			"on others a consumer with ack_policy none does the same")
 	case cfg.AckPolicy != server.AckNone:
 		return errors.New(KeyPeek + " needs ack_policy none: what is only looked at is not acknowledged")
+	}
+	return nil
+}
+
+func checkKeyShared(cfg *server.ConsumerConfig, _ *server.StreamConfig) error {
+	text, set := cfg.Metadata[KeyKeyShared]
+	if !set {
+		return nil
+	}
+	if _, err := parseKeyRule(text); err != nil {
+		return err
+	}
+	switch {
+	case cfg.DeliverSubject != "":
+		return errors.New(KeyKeyShared + " is for pull consumers: the inbox of a request tells the worker")
+	case cfg.AckPolicy != server.AckExplicit:
+		return errors.New(KeyKeyShared + " needs ack_policy explicit: an ack is what lets the next message of a key go")
+	case cfg.PriorityPolicy != server.PriorityNone || len(cfg.PriorityGroups) > 0:
+		return errors.New(KeyKeyShared + " cannot be combined with priority groups: both say who gets a message")
+	case cfg.ReplayPolicy == server.ReplayOriginal:
+		return errors.New(KeyKeyShared + " needs replay_policy instant: messages of a key that waits come later")
+	case cfg.MaxAckPending <= 0:
+		return errors.New(KeyKeyShared + " needs a bounded max_ack_pending: the keys of what is outstanding are kept")
 	}
 	return nil
 }

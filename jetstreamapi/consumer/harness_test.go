@@ -223,6 +223,8 @@ func (m *machine) dump() string {
 		switch {
 		case e.queued:
 			b.WriteString(" queued")
+		case e.parked:
+			b.WriteString(" parked")
 		case e.due == never:
 			b.WriteString(" never")
 		default:

@@ -56,7 +56,7 @@ func (m *machine) info(now time.Time) *server.ConsumerInfo {
 		Config:         &cfg,
 		Delivered:      m.led.last.info(m.life.delivered),
 		AckFloor:       m.led.floor.info(m.life.acked),
-		NumAckPending:  m.led.len(),
+		NumAckPending:  m.led.outstanding(),
 		NumRedelivered: m.numRedelivered(),
 		NumWaiting:     m.wait.n,
 		NumPending:     m.numPending(),
@@ -114,7 +114,7 @@ func (c *Consumer) Stats() Stats {
 	defer c.mu.Unlock()
 	m, now := c.m, time.Now().UnixNano()
 	s := Stats{
-		Pending: m.numPending(), AckPending: m.led.len(), Redelivered: m.numRedelivered(),
+		Pending: m.numPending(), AckPending: m.led.outstanding(), Redelivered: m.numRedelivered(),
 		Exhausted: len(m.led.exhausted),
 		Waiting:   m.wait.n, Delivered: m.led.last.consumer, AckFloor: m.led.floor.stream,
 		Paused: now < m.set.pause, Bound: m.push.active, Clamped: c.clamped, Fault: m.fault,
@@ -123,8 +123,11 @@ func (c *Consumer) Stats() Stats {
 	if err := c.store.fault.Load(); err != nil {
 		s.StoreFault = *err
 	}
-	if e := m.led.head; e != nil {
-		s.OldestAckPending = time.Duration(max(now-e.first, 0))
+	for e := m.led.head; e != nil && m.led.outstanding() > 0; e = e.next {
+		if !e.parked {
+			s.OldestAckPending = time.Duration(max(now-e.first, 0))
+			break
+		}
 	}
 	if s.Pending > 0 {
 		if rec, err := m.firstPending(); err == nil {
@@ -136,6 +139,10 @@ func (c *Consumer) Stats() Stats {
 
 // firstPending reads the first message not delivered yet.
 func (m *machine) firstPending() (storage.Record, error) {
+	if m.numParked() > 0 {
+		seq, _ := m.parked.First()
+		return m.w.Get(seq)
+	}
 	if seq, ok := m.skip.first(); ok {
 		return m.w.Get(seq)
 	}

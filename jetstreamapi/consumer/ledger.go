@@ -13,6 +13,10 @@ type entry struct {
 	sent       int64  // when it was last delivered, or last reported in progress
 	due        int64  // when it is to be delivered again
 	delayed    bool   // due was asked for by a NAK: a change of ack_wait does not move it
+	parked     bool   // passed over, not delivered yet; see keyshared.go
+
+	key    *sharedKey // nil: there are no keys, or it is not known yet
+	inHand bool       // counted so by key
 
 	heapIndex    int    // in ledger.heap; -1: not there (it waits for redelivery, or never expires)
 	prev, next   *entry // the order of first delivery, which is the order of sseq
@@ -20,12 +24,16 @@ type entry struct {
 	queued       bool   // in the redelivery queue
 }
 
+// waits reports whether e is to be delivered (again), now or later, and in nobody's hands.
+func (e *entry) waits() bool { return e.parked || e.queued || e.delayed }
+
 // ledger is what a consumer owes: which messages were delivered, which of them are done.
 //
 // Invariants:
 //   - every entry e has floor.stream < e.sseq <= last.stream
-//   - the list from head is ascending in sseq and in dseq
-//   - an entry is in the heap (by due) or in the redelivery queue, never in both
+//   - the list from head is ascending in sseq, and in dseq but for those that were parked: they have the dseq of what was
+//     delivered next
+//   - an entry is in the heap (by due) or in the redelivery queue, never in both; a parked one is in neither
 //
 // The machine alone changes a ledger, and reads it without the lock; mu is for readers elsewhere (done), so every
 // change to what they read is made under it.
@@ -41,6 +49,8 @@ type ledger struct {
 	rhead, rtail *entry
 	queued       int // entries in the redelivery queue
 	redelivered  int // entries with count > 1
+	parked       int // entries that are parked
+	keys         *keyIndex
 	free         *entry
 }
 
@@ -53,8 +63,11 @@ func newLedger(start uint64) *ledger {
 	return l
 }
 
-// len returns how many messages are delivered and not done.
+// len returns how many messages are delivered, or parked, and not done.
 func (l *ledger) len() int { return len(l.bySeq) }
+
+// outstanding returns how many messages are delivered and not done.
+func (l *ledger) outstanding() int { return len(l.bySeq) - l.parked }
 
 // done reports whether the message at seq is needed no more. Any goroutine may ask.
 func (l *ledger) done(seq uint64) bool {
@@ -114,12 +127,45 @@ func (l *ledger) insert(sseq, dseq uint64) *entry {
 	return e
 }
 
+// park records that the message at sseq was passed over.
+func (l *ledger) park(sseq uint64, now int64) *entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last.stream = sseq
+	e := l.insert(sseq, l.last.consumer+1)
+	e.first, e.sent = now, now
+	l.setParked(e)
+	return e
+}
+
+// setParked makes an entry that is not queued and was never delivered a parked one.
+func (l *ledger) setParked(e *entry) {
+	l.heap.remove(e)
+	e.parked, e.due = true, never
+	l.parked++
+}
+
+// unparkAll makes what is parked deliverable without regard to keys.
+func (l *ledger) unparkAll() {
+	for e := l.head; e != nil && l.parked > 0; e = e.next {
+		if e.parked {
+			e.parked = false
+			l.parked--
+			l.queue(e)
+		}
+	}
+}
+
 // redeliver records one more delivery of e.
 func (l *ledger) redeliver(e *entry, now, due int64) {
 	l.unqueue(e)
 	l.heap.remove(e) // while the state is loaded it is here: its expiry was not written
 	if e.count == 1 {
 		l.redelivered++
+	}
+	if e.parked {
+		e.parked, e.first = false, now
+		l.parked--
 	}
 	e.count++
 	e.sent, e.due, e.delayed = now, due, false
@@ -163,6 +209,7 @@ func (l *ledger) queue(e *entry) {
 		l.rtail.rnext = e
 	}
 	l.rtail = e
+	l.keys.wait(e)
 }
 
 func (l *ledger) unqueue(e *entry) {
@@ -229,6 +276,10 @@ func (l *ledger) forget(seq uint64) bool {
 
 // drop unlinks e from everything.
 func (l *ledger) drop(e *entry) {
+	l.keys.drop(e)
+	if e.parked {
+		l.parked--
+	}
 	l.unqueue(e)
 	l.heap.remove(e)
 	if e.count > 1 {
@@ -256,6 +307,7 @@ func (l *ledger) reset(start uint64) {
 	defer l.mu.Unlock()
 	l.last, l.floor, l.bySeq, l.exhausted = fresh.last, fresh.floor, fresh.bySeq, fresh.exhausted
 	l.head, l.tail, l.heap, l.rhead, l.rtail, l.queued, l.redelivered, l.free = nil, nil, nil, nil, nil, 0, 0, nil
+	l.parked, l.keys = 0, l.keys.emptied()
 }
 
 // nextDue returns when the first entry is to be delivered again; 0 when none is.

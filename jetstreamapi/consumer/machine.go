@@ -58,6 +58,7 @@ type machine struct {
 	log  changeLog
 
 	graves graves
+	parked *storage.Subset // what is parked, see keyshared.go; nil: there are no keys
 
 	resume uint64 // where the cursor was at the last checkpoint, while the state is loaded
 	step   uint64 // counts steps, see waiting.checked
@@ -78,6 +79,7 @@ func (m *machine) start(now int64, visible uint64) {
 	m.pace = paceState{replaying: m.set.cfg.ReplayPolicy == server.ReplayOriginal, replayEnd: visible}
 	m.startTimers(now)
 	m.skip.follow(m.w)
+	m.startKeys()
 }
 
 // closing is what waiting requests are told when the consumer ends.
@@ -128,6 +130,7 @@ type settings struct {
 	burst      int64  // bytes the rate limit lets through at once
 	buries     bool   // exhausted and terminated messages go to another stream
 	nakBackoff bool   // a NAK without a delay waits as backoff says
+	keys       *keyRule
 }
 
 func newSettings(stream, name string, cfg server.ConsumerConfig, burst, jitter int64) settings {
@@ -140,6 +143,7 @@ func newSettings(stream, name string, cfg server.ConsumerConfig, burst, jitter i
 		burst:      burst,
 		buries:     DeadLetter(&cfg) != "",
 		nakBackoff: isOn(&cfg, KeyNakBackoff),
+		keys:       keyRuleOf(&cfg),
 	}
 	if cfg.AckPolicy != server.AckNone {
 		s.maxPending = cfg.MaxAckPending
@@ -189,7 +193,7 @@ func (m *machine) hungry(now int64) bool {
 	if m.closed != nil || m.isHeld(now) || m.isBlocked(now) {
 		return false
 	}
-	return m.set.maxPending <= 0 || m.led.len() < m.set.maxPending
+	return !m.isFull() && !m.isCrowded()
 }
 
 // rand returns the next of a sequence of numbers that looks random (splitmix64).

@@ -27,6 +27,7 @@ type model struct {
 	highest   uint64 // stream sequence of the newest first delivery
 	wants     map[string]int
 	max       int
+	hands     *hands // nil: there are no keys
 }
 
 // newModel makes a consumer on a log into which the messages before were put.
@@ -57,9 +58,6 @@ func newModel(tb testing.TB, log *storage.Log, cfg server.ConsumerConfig, before
 func (m *model) apply(what string, event func(*machine)) {
 	m.t.Helper()
 	out := m.step(event)
-	for i := range out.sends {
-		m.sent(what, &out.sends[i])
-	}
 	for _, seq := range out.acked {
 		m.settled[seq] = true
 		delete(m.exhausted, seq)
@@ -75,6 +73,9 @@ func (m *model) apply(what string, event func(*machine)) {
 			m.settled[e.sseq] = true
 		case eventNak, eventAckSample, eventPause, eventPinned, eventUnpinned:
 		}
+	}
+	for i := range out.sends { // a step delivers last
+		m.sent(what, &out.sends[i])
 	}
 	m.check(what)
 	if why := m.stalled(); why != "" {
@@ -99,7 +100,7 @@ func (m *model) sent(what string, s *send) {
 		m.t.Fatalf("%s: message %d says delivery %d, it is %d", what, s.seq, a.Delivered, m.given[s.seq])
 	case m.settled[s.seq] || m.exhausted[s.seq]:
 		m.t.Fatalf("%s: message %d was delivered although it was done", what, s.seq)
-	case a.Delivered == 1 && s.seq <= m.highest:
+	case a.Delivered == 1 && s.seq <= m.highest && m.hands == nil:
 		m.t.Fatalf("%s: message %d was delivered after %d", what, s.seq, m.highest)
 	}
 	if a.Delivered == 1 {
@@ -111,6 +112,9 @@ func (m *model) sent(what string, s *send) {
 	to := string(s.to)
 	if m.wants[to]--; m.wants[to] < 0 {
 		m.t.Fatalf("%s: %s got more than it asked for", what, to)
+	}
+	if m.hands != nil {
+		m.handed(what, s)
 	}
 }
 
@@ -142,8 +146,8 @@ func (m *model) check(what string) {
 		}
 	}
 	switch {
-	case m.m.led.len() != outstanding:
-		m.t.Fatalf("%s: num_ack_pending is %d, want %d\n%s", what, m.m.led.len(), outstanding, m.state())
+	case m.m.led.outstanding() != outstanding:
+		m.t.Fatalf("%s: num_ack_pending is %d, want %d\n%s", what, m.m.led.outstanding(), outstanding, m.state())
 	case m.max > 0 && outstanding > m.max:
 		m.t.Fatalf("%s: %d outstanding, at most %d may be", what, outstanding, m.max)
 	case len(m.m.led.exhausted) != len(m.exhausted):
@@ -162,6 +166,9 @@ func (m *model) stalled() string {
 	mm := m.m
 	if mm.closed != nil || m.now < mm.set.pause {
 		return ""
+	}
+	if m.hands != nil {
+		return m.stalledKey()
 	}
 	var who *waiting
 	for w := mm.wait.head; w != nil; w = w.next {
@@ -362,6 +369,11 @@ func (m *model) doReset(t *rapid.T) {
 	clear(m.settled)
 	clear(m.exhausted)
 	clear(m.acks)
+	if m.hands != nil {
+		clear(m.hands.held)
+		clear(m.hands.delayed)
+		clear(m.hands.ids)
+	}
 	m.dseq, m.highest = 0, seq-1
 	for s := range m.stored {
 		if s < seq { // before the start: done

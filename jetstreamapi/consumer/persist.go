@@ -24,6 +24,7 @@ import (
 //	forget  last-sseq                      an exhausted message is done
 //	reset   sseq                           nothing delivered; go on at sseq
 //	undo    last-sseq                      the last delivery reached nobody and does not count
+//	park    sseq-last                      passed over, to be delivered later
 //	nothing                                no change (something waits for its being durable)
 //
 // last is the stream sequence of the newest delivery when the operation was written, so that most numbers take a byte.
@@ -41,6 +42,7 @@ const (
 	opReset
 	opNothing
 	opUndo
+	opPark
 )
 
 // stateVersion is the first byte of a checkpoint.
@@ -78,6 +80,11 @@ func (l *changeLog) at(now int64) {
 func (l *changeLog) delivered(now int64, last, sseq uint64) {
 	l.at(now)
 	l.op(opDeliver, sseq-last)
+}
+
+func (l *changeLog) parked(now int64, last, sseq uint64) {
+	l.at(now)
+	l.op(opPark, sseq-last)
 }
 
 func (l *changeLog) redelivered(now int64, last, sseq, count uint64) {
@@ -143,6 +150,11 @@ func (m *machine) replay(change []byte) error {
 			m.resetTo(max(f.next(), 1))
 		case opDeliver:
 			m.replayDelivery(now, m.led.last.stream+f.next())
+		case opPark:
+			if sseq := m.led.last.stream + f.next(); sseq > m.led.last.stream {
+				m.skip.pass(sseq)
+				m.led.park(sseq, now)
+			}
 		default:
 			if err := m.replayOne(op, now, &f); err != nil {
 				return err
@@ -317,6 +329,11 @@ func (l *ledger) restore(f *fields) error {
 			return errState
 		}
 		l.queue(e)
+	}
+	for e := l.head; e != nil; e = e.next {
+		if e.count == 0 && !e.queued {
+			l.setParked(e)
+		}
 	}
 	return f.err
 }

@@ -144,16 +144,21 @@ func (m *machine) taker(now int64, size int) *waiting {
 				return nil
 			}
 		case w.bytes > 0 && size > w.bytes:
-			m.out.pullStatus(w, 409, jsapi.StatusMaxBytes)
 			if needPin {
 				m.pin.clear()
 			}
-			m.wait.remove(w)
+			m.tooSmall(w)
 		default:
 			return w
 		}
 	}
 	return nil
+}
+
+// tooSmall ends a request whose bytes do not suffice for the next message.
+func (m *machine) tooSmall(w *waiting) {
+	m.out.pullStatus(w, 409, jsapi.StatusMaxBytes)
+	m.wait.remove(w)
 }
 
 // pulled counts a message that went to w.

@@ -20,7 +20,7 @@ type State struct {
 
 	Next      uint64          // stream sequence it reads on at; 0: after Delivered
 	First     []uint64        // stream sequences it gives before it reads on (last_per_subject), ascending
-	Pending   []PendingState  // delivered and not done, ascending in both sequences
+	Pending   []PendingState  // delivered, or passed over, and not done, ascending in both sequences
 	Requeued  []uint64        // stream sequences of those that are to be delivered again at once, in this order
 	Exhausted []ExhaustedData // max_deliver was reached and the message is still in the stream, ascending
 }
@@ -31,8 +31,8 @@ type Position struct{ Consumer, Stream uint64 }
 // PendingState is one message that was delivered and is not done.
 type PendingState struct {
 	Stream     uint64 // sequence
-	Consumer   uint64 // sequence of the first delivery
-	Deliveries uint64 // so far; 0: the only one reached nobody, and the message is requeued
+	Consumer   uint64 // sequence of the first delivery; if it was passed over before (ehdb.key_shared), of the next one then
+	Deliveries uint64 // so far; 0: the only one reached nobody, and the message is requeued; or it was passed over, and is due never
 	FirstSent  int64
 	LastSent   int64 // or last reported in progress
 	Due        int64 // when it is to be delivered again; math.MaxInt64: never
@@ -115,10 +115,21 @@ func machineOf(s *State) (*machine, error) {
 // take fills an empty ledger, whose bounds are set.
 func (l *ledger) take(s *State) error {
 	prev := l.floor
+	requeued := make(map[uint64]bool, len(s.Requeued))
+	for _, seq := range s.Requeued {
+		requeued[seq] = true
+	}
 	for i := range s.Pending {
 		p := &s.Pending[i]
-		ordered := p.Stream > prev.stream && p.Consumer > prev.consumer
-		if !ordered || p.Stream > l.last.stream || p.Consumer > l.last.consumer {
+		parked, last := p.Deliveries == 0 && !requeued[p.Stream], l.last.consumer
+		switch {
+		case parked && p.Due != never:
+			return fmt.Errorf("%w: message %d has no delivery and is not requeued", ErrState, p.Stream)
+		case parked:
+			last++
+		}
+		ordered := p.Stream > prev.stream && p.Consumer >= prev.consumer && p.Consumer > l.floor.consumer
+		if !ordered || p.Stream > l.last.stream || p.Consumer > last {
 			return fmt.Errorf("%w: message %d is outstanding out of order or out of bounds", ErrState, p.Stream)
 		}
 		if p.FirstSent < 0 || p.LastSent < 0 || p.Due <= 0 {
@@ -127,6 +138,9 @@ func (l *ledger) take(s *State) error {
 		e := l.insert(p.Stream, p.Consumer)
 		e.count, e.first, e.sent, e.due, e.delayed = p.Deliveries, p.FirstSent, p.LastSent, p.Due, p.Postponed
 		l.heap.push(e)
+		if parked {
+			l.setParked(e)
+		}
 		prev = seqPair{p.Consumer, p.Stream}
 	}
 	for _, seq := range s.Requeued {
@@ -135,11 +149,6 @@ func (l *ledger) take(s *State) error {
 			return fmt.Errorf("%w: message %d is requeued but not outstanding, or twice", ErrState, seq)
 		}
 		l.queue(e)
-	}
-	for e := l.head; e != nil; e = e.next {
-		if e.count == 0 && !e.queued {
-			return fmt.Errorf("%w: message %d has no delivery and is not requeued", ErrState, e.sseq)
-		}
 	}
 	for _, x := range s.Exhausted {
 		if l.bySeq[x.Stream] != nil || x.Stream > l.last.stream || x.Stream == 0 {

@@ -37,6 +37,10 @@ func (s *State) NATS(cfg *server.ConsumerConfig, upTo uint64, now int64) server.
 		} else {
 			since -= wait
 		}
+		if p.Deliveries == 0 && !requeued[p.Stream] {
+			since = 0 // passed over: it goes for delivered, and is due
+			out.Delivered.Consumer = max(out.Delivered.Consumer, p.Consumer)
+		}
 		pending[p.Stream] = &server.Pending{Sequence: p.Consumer, Timestamp: since}
 		if p.Deliveries > 1 {
 			redelivered[p.Stream] = p.Deliveries - 1
@@ -73,18 +77,21 @@ func FromNATS(cfg *server.ConsumerConfig, in *server.ConsumerState, now int64) S
 		return s
 	}
 	set := settings{cfg: *cfg}
-	dseq := s.AckFloor.Consumer
+	dseq := s.AckFloor.Consumer + 1
 	for _, seq := range slices.Sorted(maps.Keys(in.Pending)) {
 		p := in.Pending[seq]
 		if p == nil {
-			p = &server.Pending{Sequence: dseq + 1}
+			p = &server.Pending{Sequence: dseq}
 		}
 		at := max(p.Timestamp, 0)
 		e := PendingState{
-			Stream: seq, Consumer: max(p.Sequence, dseq+1), Deliveries: in.Redelivered[seq] + 1,
+			Stream: seq, Consumer: max(p.Sequence, dseq), Deliveries: in.Redelivered[seq] + 1,
 			FirstSent: min(at, now), LastSent: min(at, now), Postponed: at > now,
 		}
 		e.Due = dueFrom(p.Timestamp, set.ackWait(e.Deliveries))
+		if p.Timestamp == 0 && e.Deliveries == 1 && keyRuleOf(cfg) != nil {
+			e.Deliveries, e.Due = 0, never // it was passed over
+		}
 		s.Pending = append(s.Pending, e)
 		dseq = e.Consumer
 	}

@@ -65,7 +65,7 @@ func TestImportRefuses(t *testing.T) {
 		"below the floor":  {Delivered: at, AckFloor: Position{2, 2}, Pending: []PendingState{p(2, 3)}},
 		"above the last":   {Delivered: at, Pending: []PendingState{p(6, 5)}},
 		"out of order":     {Delivered: at, Pending: []PendingState{p(3, 3), p(2, 4)}},
-		"deliveries order": {Delivered: at, Pending: []PendingState{p(2, 3), p(3, 3)}},
+		"deliveries order": {Delivered: at, Pending: []PendingState{p(2, 4), p(3, 3)}},
 		"twice":            {Delivered: at, Pending: []PendingState{p(3, 3), p(3, 4)}},
 		"no deadline":      {Delivered: at, Pending: []PendingState{{Stream: 1, Consumer: 1, Deliveries: 1}}},
 		"no delivery":      {Delivered: at, Pending: []PendingState{{Stream: 1, Consumer: 1, Due: 1}}},
@@ -85,6 +85,40 @@ func TestImportRefuses(t *testing.T) {
 		}
 		if err := log.Load(func([]byte, bool) error { return errNotNew }); err != nil {
 			t.Errorf("%s: something was written", name)
+		}
+	}
+}
+
+// TestImportPassedOver: what was passed over for its key comes through State, and through the form of nats-server, as
+// something that was never delivered.
+func TestImportPassedOver(t *testing.T) {
+	cfg := server.ConsumerConfig{
+		AckPolicy: server.AckExplicit, AckWait: time.Second, MaxDeliver: 1, Metadata: map[string]string{KeyKeyShared: "subject"},
+	}
+	s := State{
+		Delivered: Position{5, 9}, AckFloor: Position{4, 4},
+		Pending: []PendingState{
+			{Stream: 5, Consumer: 5, Deliveries: 1, FirstSent: 7, LastSent: 7, Due: 1e9 + 7},
+			{Stream: 6, Consumer: 6, FirstSent: 7, LastSent: 7, Due: never},
+			{Stream: 8, Consumer: 6, FirstSent: 7, LastSent: 7, Due: never},
+		},
+	}
+	nats := s.NATS(&cfg, 9, 100)
+	back := FromNATS(&cfg, &nats, 100)
+	if len(back.Pending) != 3 || back.Pending[1].Deliveries != 0 || back.Pending[0].Deliveries != 1 {
+		t.Fatalf("%+v", back)
+	}
+	for name, s := range map[string]*State{"own": &s, "nats": &back} {
+		m, err := machineOf(s)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if m.led.parked != 2 || m.led.outstanding() != 1 {
+			t.Errorf("%s: %s", name, m.dump())
+		}
+		m.led.unparkAll()
+		if m.led.queued != 2 || m.led.outstanding() != 3 {
+			t.Errorf("%s, without keys: %s", name, m.dump())
 		}
 	}
 }

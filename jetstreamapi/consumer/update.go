@@ -42,6 +42,7 @@ func unchangeable(old, cfg *server.ConsumerConfig) error {
 		{old.DeliverSubject != "" && cfg.DeliverSubject == "", "can not update push consumer to pull based"},
 		{old.MaxWaiting != cfg.MaxWaiting, "max waiting can not be updated"},
 		{Peeks(old) != Peeks(cfg), KeyPeek + " can not be updated"},
+		{old.Metadata[KeyKeyShared] != cfg.Metadata[KeyKeyShared], KeyKeyShared + " can not be updated"},
 	} {
 		if f.changed {
 			return errors.New(f.text)
