@@ -46,6 +46,7 @@ func newStreams(a *app) *streams {
 		Storage: storage.Options{
 			Dir: a.cfg.DataDir, Shards: own.Shards, QueueBytes: own.QueueBytes, StallBytes: own.StallBytes,
 			WindowSize: own.WindowBytes, Events: s.events(a.metrics),
+			Seal: true, SealMaxAge: own.SealMaxAge, SealBytes: own.SealBytes, Memory: own.Memory,
 		},
 		ServerName: id.ServerName, ServerID: id.ServerID, Domain: o.JetStreamDomain,
 		Accounts: a.cfg.JetStreamAccounts, Outsiders: outsiders(a.cfg), MaxMemory: memory, MaxStore: disk,
@@ -109,6 +110,10 @@ func (s *streams) events(m *metrics.Metrics) storage.Events {
 		Resumed: func() { s.log.Info("There is space again: publishes are taken") },
 		Stopped: func(err error) {
 			s.log.Error("The data directory failed: nothing is acknowledged until it is open again",
+				slog.Any("error", err))
+		},
+		Damaged: func(err error) {
+			s.log.Error("A stream's messages are damaged: it takes nothing more. Others are not concerned",
 				slog.Any("error", err))
 		},
 		Recovered: func(logs int, records uint64, seconds float64) {

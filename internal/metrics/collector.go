@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noetl/ehdb-gateway/storage"
 )
 
 // maxSubjects bounds the series of ehdb_feed_subject_lag.
@@ -163,6 +165,9 @@ func storageStats(ch chan<- prometheus.Metric, j *JetStream) {
 		{"ehdb_storage_disk_bytes", "Bytes on disk.", uint64(max(s.DiskBytes, 0)), gauge},
 		{"ehdb_storage_free_bytes", "Free bytes of the file system that the data directory is on.", j.DiskFree, gauge},
 		{"ehdb_storage_size_bytes", "Size of the file system that the data directory is on.", j.DiskSize, gauge},
+		{"ehdb_storage_parts", "Sealed parts on disk.", uint64(max(s.Parts, 0)), gauge},
+		{"ehdb_storage_seals_total", "Times that the write-ahead log was sealed.", s.Seals, counter},
+		{"ehdb_storage_merges_total", "Times that parts were merged.", s.Merges, counter},
 		{"ehdb_storage_recovered_records", "Records replayed by the last start.", s.RecoverRecords, gauge},
 		{"ehdb_storage_queue_limit_bytes", "Bound of one shard's queue.", uint64(max(j.QueueLimit, 0)), gauge},
 	})
@@ -173,13 +178,25 @@ func storageStats(ch chan<- prometheus.Metric, j *JetStream) {
 func (c *collector) shards(ch chan<- prometheus.Metric, j *JetStream) {
 	committed := desc("ehdb_feed_shard_committed", "Durable position of the shard, global and monotonic.", "shard")
 	queued := desc("ehdb_storage_queue_bytes", "Bytes waiting to be committed.", "shard")
+	from := desc("ehdb_feed_shard_resume_from", "Position of the shard that the last start read on from: what is before "+
+		"it was sealed (persisted), or there was nothing sealed (fallback_beginning).", "shard", "origin")
+	tip := desc("ehdb_feed_shard_resume_tip", "Position of the shard that the last start read up to.", "shard")
+	replayed := desc("ehdb_feed_shard_resume_replay_records", "Records of the shard that the last start read.", "shard")
 	for i := range max(c.s.Shards, len(j.Storage.Shards)) {
-		var s struct{ committed, queued float64 }
+		var s storage.ShardStats
 		if i < len(j.Storage.Shards) {
-			s.committed, s.queued = float64(j.Storage.Shards[i].Committed), float64(j.Storage.Shards[i].QueuedBytes)
+			s = j.Storage.Shards[i]
 		}
-		ch <- prometheus.MustNewConstMetric(committed, prometheus.GaugeValue, s.committed, shardLabel(i))
-		ch <- prometheus.MustNewConstMetric(queued, prometheus.GaugeValue, s.queued, shardLabel(i))
+		origin := "fallback_beginning"
+		if s.ResumePersisted {
+			origin = "persisted"
+		}
+		const gauge = prometheus.GaugeValue
+		ch <- prometheus.MustNewConstMetric(committed, gauge, float64(s.Committed), shardLabel(i))
+		ch <- prometheus.MustNewConstMetric(queued, gauge, float64(s.QueuedBytes), shardLabel(i))
+		ch <- prometheus.MustNewConstMetric(from, gauge, float64(s.ResumeFrom), shardLabel(i), origin)
+		ch <- prometheus.MustNewConstMetric(tip, gauge, float64(s.ResumeTip), shardLabel(i))
+		ch <- prometheus.MustNewConstMetric(replayed, gauge, float64(s.ReplayRecords), shardLabel(i))
 	}
 }
 

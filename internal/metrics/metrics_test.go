@@ -91,10 +91,12 @@ func TestPinnedAtZero(t *testing.T) {
 		`ehdb_jetstream_publish_refusals_total{err_code="10071"}`,
 	}
 	for _, shard := range []string{"0", "1"} {
-		for _, n := range []string{"feed_shard_lag", "feed_shard_inflight", "feed_shard_committed", "storage_queue_bytes"} {
+		for _, n := range []string{"feed_shard_lag", "feed_shard_inflight", "feed_shard_committed", "storage_queue_bytes", "feed_shard_resume_tip", "feed_shard_resume_replay_records"} {
 			want = append(want, fmt.Sprintf(`ehdb_%s{shard="%s"}`, n, shard))
 		}
 	}
+	want = append(want, `ehdb_feed_shard_resume_from{origin="fallback_beginning",shard="0"}`,
+		"ehdb_storage_parts", "ehdb_storage_seals_total", "ehdb_storage_merges_total")
 	for _, s := range want {
 		if got := line(t, page, s); got != s+" 0" {
 			t.Errorf("want %s 0, got %q", s, got)
