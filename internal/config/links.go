@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,8 +138,8 @@ func mappings(v any) []accounts.Mapping {
 	_, raw := unwrap(v)
 	list, _ := raw.(map[string]any)
 	var out []accounts.Mapping
-	for subject, e := range list { // not table: subjects keep their case
-		m := accounts.Mapping{Subject: subject}
+	for _, subject := range slices.Sorted(maps.Keys(list)) { // not table: subjects keep their case
+		e, m := list[subject], accounts.Mapping{Subject: subject}
 		switch to := text(e); {
 		case to != "":
 			m.Destinations = []accounts.Destination{{Subject: to, Weight: 100}}
