@@ -65,9 +65,15 @@ func TestRunbook(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(b), -1) {
-		if !tests[name] {
-			t.Errorf("there is no %s", name)
+	for _, page := range []string{runbook, "../docs/operations.md", "../SECURITY.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(text), -1) {
+			if !tests[name] {
+				t.Errorf("%s: there is no %s", page, name)
+			}
 		}
 	}
 	for _, name := range regexp.MustCompile(`\behdb_[a-z_0-9]+`).FindAllString(string(b), -1) {
