@@ -160,8 +160,8 @@ func (m *machine) nak(now int64, a *AckID, arg []byte) {
 	}
 }
 
-// isStale reports whether a worker says something about a delivery of e that is over, where that matters: with keys, the
-// message may be in the hands of another one by now.
+// isStale reports whether a worker says something about a delivery of e that is over, where that matters: with keys,
+// the message may be in the hands of another one by now.
 func (m *machine) isStale(e *entry, a *AckID) bool {
 	return m.led.keys != nil && (e.waits() || a.Delivered < e.count)
 }

@@ -64,6 +64,9 @@ type Consumer struct {
 	clamped bool                 // the recovered state was ahead of the log
 	initial *server.ConsumerInfo // a new consumer as it was made; nil once it was asked for
 
+	keyed    bool         // it has keys, see keyshared.go
+	outgoing []*heldSends // what waits to be durable, see hold.go
+
 	store   persister
 	pausing pauser
 	held    atomic.Bool // until Release
@@ -74,7 +77,7 @@ const maxPayload = 1 << 20
 
 // New makes the consumer over its (new or recovered) state and starts it.
 func New(o Options) (*Consumer, error) {
-	c := &Consumer{o: o}
+	c := &Consumer{o: o, keyed: keyRuleOf(&o.Config) != nil}
 	c.store = persister{log: o.State, c: c}
 	c.run.c, c.timer.c, c.pausing.c = c, c, c
 	filters, err := compileFilters(filterSubjects(&o.Config))
@@ -185,7 +188,9 @@ func (c *Consumer) Release() {
 }
 
 // silent reports whether no message may be sent for now.
-func (c *Consumer) silent() bool { return c.held.Load() || c.pausing.held.Load() }
+func (c *Consumer) silent() bool {
+	return c.held.Load() || c.pausing.held.Load() || len(c.outgoing) >= heldMost
+}
 
 // Wake tells that the stream's visible position moved.
 func (c *Consumer) Wake(uint64) {

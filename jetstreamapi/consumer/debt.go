@@ -22,8 +22,8 @@ func (c *Consumer) Debt() Debt {
 	return Debt{Owes: c.m.owes(time.Now().UnixNano()), Delivered: c.m.led.last.consumer}
 }
 
-// Crowded reports whether with ehdb.key_shared as many messages are passed over as may be, and those after them wait for
-// the keys of these.
+// Crowded reports whether with ehdb.key_shared as many messages are passed over as may be, and those after them wait
+// for the keys of these.
 func (c *Consumer) Crowded() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

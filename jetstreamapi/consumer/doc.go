@@ -15,7 +15,7 @@
 // # What is durable when
 //
 //   - A delivery may be sent before the record of it is durable: after a crash it comes again, with a count that may be
-//     one lower.
+//     one lower. Not so with keys (hold.go): there it is durable first.
 //   - An ack is confirmed when the record of it is durable (AckSync).
 //   - The stream is told that a message is done after the record was appended, and both share one write-ahead log: a
 //     crash cannot keep the one and lose the other.
@@ -28,8 +28,8 @@
 //
 // # Keys
 //
-// With ehdb.key_shared (keyshared.go, keydeliver.go) the messages of one key are in the hands of one worker at a time. What
-// the consumer reads and cannot deliver yet is parked: an entry of the ledger that is not delivered.
+// With ehdb.key_shared (keyshared.go, keydeliver.go) the messages of one key are in the hands of one worker at a time.
+// What the consumer reads and cannot deliver yet is parked: an entry of the ledger that is not delivered.
 //
 // # Where it answers and NATS does not
 //

@@ -18,13 +18,13 @@ import (
 // With ehdb.key_shared every message has a key, and the messages of one key are in the hands of one worker at a time, in
 // order. A worker is the inbox of a pull request: all requests of one Consume or Messages of a client have the same.
 //
-// A message is in hand from its delivery until it is acknowledged, given back (NAK, or its delivery reached nobody), given
-// up, or its ack wait is over. While one of a key is in hand, the next goes to the same worker or to nobody. While one of
-// a key is to be delivered, because it was given back or passed over, none of that key that follows is.
+// A message is in hand from its delivery until it is acknowledged, given back (NAK, or its delivery reached nobody),
+// given up, or its ack wait is over. While one of a key is in hand, the next goes to the same worker or to nobody. While
+// one of a key is to be delivered, because it was given back or passed over, none of that key that follows is.
 //
 // What the consumer comes to and cannot deliver is parked: it is an entry of the ledger without a delivery, so that the
-// consumer reads on and everything else (ack floor, what a stream may let go of, what survives a restart) is as it
-// is. Who has what in hand is not written down: after a restart a key waits until what was in hand is done or due.
+// consumer reads on and everything else (ack floor, what a stream may let go of, what survives a restart) is as it is.
+// Who has what in hand is not written down: after a restart a key waits until what was in hand is done or due.
 
 // keyAhead is how many messages a consumer passes over at most. When as many are parked, it waits for their keys.
 const keyAhead = 4096
@@ -48,8 +48,8 @@ func parseKeyRule(text string) (*keyRule, error) {
 	case kind == "header" && arg != "" && !strings.ContainsAny(arg, ": \t\r\n"):
 		return &keyRule{header: arg}, nil
 	}
-	return nil, fmt.Errorf(`%s is %q, it has to be "subject", "subject:N" with the number of a token from 1 to 255, or `+
-		`"header:Name"`, KeyKeyShared, text)
+	return nil, fmt.Errorf(`%s is %q, it has to be "subject", "subject:N" with the number of a token from 1 to 255, `+
+		`or "header:Name"`, KeyKeyShared, text)
 }
 
 // keyRuleOf returns the rule of a configuration, which was checked; nil: there is none.
@@ -86,8 +86,8 @@ func (r *keyRule) key(rec *storage.Record) []byte {
 	}
 }
 
-// keyIndex knows who has which key, and which keys have something to deliver. All methods but newKeyIndex and ready may be
-// called on nil, which is a consumer without keys.
+// keyIndex knows who has which key, and which keys have something to deliver. emptied, wait and drop may be called on
+// nil, which is a consumer without keys.
 type keyIndex struct {
 	rule    keyRule
 	seed    maphash.Seed

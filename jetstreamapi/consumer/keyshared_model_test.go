@@ -200,6 +200,7 @@ func (m *model) doAckKeyed(t *rapid.T) {
 			}
 		case jsapi.AckProgress:
 			h.until = m.m.set.dueAfter(m.now, m.given[seq])
+		case jsapi.AckUnknown, jsapi.AckDone, jsapi.AckNext, jsapi.AckTerm:
 		}
 	}
 	m.apply(fmt.Sprintf("ack %d %s", seq, body), func(mm *machine) { mm.ack(m.now, &id, kind, arg, nil) })

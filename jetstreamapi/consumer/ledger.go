@@ -31,8 +31,8 @@ func (e *entry) waits() bool { return e.parked || e.queued || e.delayed }
 //
 // Invariants:
 //   - every entry e has floor.stream < e.sseq <= last.stream
-//   - the list from head is ascending in sseq, and in dseq but for those that were parked: they have the dseq of what was
-//     delivered next
+//   - the list from head is ascending in sseq, and in dseq but for those that were parked: they have the dseq of what
+//     was delivered next
 //   - an entry is in the heap (by due) or in the redelivery queue, never in both; a parked one is in neither
 //
 // The machine alone changes a ledger, and reads it without the lock; mu is for readers elsewhere (done), so every

@@ -13,6 +13,8 @@ type outbox struct {
 	events   []event
 	inactive bool // the consumer was unused for its inactive threshold
 
+	then []*heldSends // wait for delta to be durable
+
 	arena []byte // backs the ack subjects and headers of sends
 }
 

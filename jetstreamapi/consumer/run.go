@@ -56,6 +56,7 @@ func (c *Consumer) turn(w *worker) {
 
 // step runs the machine over what has come in and does what it asks for. more: there is more to do at once.
 func (c *Consumer) step(w *worker) (more bool) {
+	c.sendHeld(w)
 	if c.store.choked && !c.store.retry() {
 		c.retrySoon()
 		return false
@@ -65,6 +66,7 @@ func (c *Consumer) step(w *worker) (more bool) {
 	mail := c.mail.take()
 	defer mail.free() // what is sent may point into it
 	more = c.think(out, mail)
+	sends := c.hold(out)
 	if len(out.dead) > 0 {
 		c.bury(out)
 	}
@@ -74,7 +76,7 @@ func (c *Consumer) step(w *worker) (more bool) {
 			c.o.Acked(seq)
 		}
 	}
-	c.send(w, out.sends)
+	c.send(w, sends)
 	for i := range out.events {
 		c.publish(&out.events[i])
 	}

