@@ -43,6 +43,12 @@ var allowed = map[string][]string{
 	"jetstreamapi/source":   {"subjects", "storage", "internal/bus", "jetstreamapi/jsapi", "jetstreamapi/stream"},
 	"jetstreamapi":          {"jetstreamapi/...", "internal/bus", "subjects", "storage"},
 	"deploy":                nil, // tests of files
+	"examples/autoscale":    nil, // examples are clients
+	"examples/kv":           nil,
+	"examples/objects":      nil,
+	"examples/propagation":  nil,
+	"examples/pubsub":       nil,
+	"examples/workqueue":    nil,
 	"cutover/upstream":      {"gateway/wire"},
 	"cutover":               {"cutover/upstream", "internal/bus", "subjects", "gateway/wire", "jetstreamapi/jsapi"},
 }
