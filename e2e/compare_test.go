@@ -122,7 +122,7 @@ func compareWith(t *testing.T, conf string, run func(t *testing.T, e endpoint, t
 		run(t, endpoint{"nats-server", s.ClientURL(), "http://" + s.MonitorAddr().String()}, &want)
 	})
 	ok = t.Run("gateway", func(t *testing.T) {
-		p := startGateway(t, t.TempDir(), "-c", writeFile(t, "gateway.conf", "ehdb { allow_tmp_store: true }\n"+conf))
+		p := startGateway(t, t.TempDir(), "-c", writeFile(t, "gateway.conf", loose()+conf))
 		run(t, endpoint{"gateway", p.URL, p.Monitor}, &got)
 	}) && ok
 	if ok {

@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -58,13 +57,8 @@ func TestNodeClient(t *testing.T) {
 // websocketConfig is a configuration with a port for WebSocket clients.
 func websocketConfig(t *testing.T) string {
 	t.Helper()
-	text := `websocket { host: "127.0.0.1", port: -1, no_tls: true, compression: true }` + "\n"
-	if os.Getenv("EHDB_E2E_BIN") == "" {
-		text += "ehdb { allow_tmp_store: true }\n"
-	}
-	path := filepath.Join(t.TempDir(), "ws.conf")
-	noErr(t, os.WriteFile(path, []byte(text), 0o600))
-	return path
+	return writeFile(t, "ws.conf",
+		loose()+`websocket { host: "127.0.0.1", port: -1, no_tls: true, compression: true }`)
 }
 
 // websocketURL reads where the process listens for WebSocket clients from its log.

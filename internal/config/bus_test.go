@@ -45,7 +45,7 @@ func TestBusBlock(t *testing.T) {
 // One file does for every mode: the mode is a matter of a variable.
 func TestBusModeByVariable(t *testing.T) {
 	file := write(t, `
-		jetstream { store_dir: "./data" }
+		jetstream { store_dir: "/srv/ehdb-test" }
 		bus { upstream: "nats://a:4222" }`)
 	for name, tc := range map[string]struct {
 		args []string
