@@ -15,12 +15,12 @@ import (
 	"github.com/noetl/ehdb-gateway/storage"
 )
 
-// With ehdb.key_shared every message has a key, and the messages of one key are in the hands of one worker at a time, in
-// order. A worker is the inbox of a pull request: all requests of one Consume or Messages of a client have the same.
+// With ehdb.key_shared every message has a key, and the messages of one key are in the hands of one worker at a time,
+// in order. A worker is the inbox of a pull request: all requests of one Consume or Messages of a client have the same.
 //
 // A message is in hand from its delivery until it is acknowledged, given back (NAK, or its delivery reached nobody),
-// given up, or its ack wait is over. While one of a key is in hand, the next goes to the same worker or to nobody. While
-// one of a key is to be delivered, because it was given back or passed over, none of that key that follows is.
+// given up, or its ack wait is over. While one of a key is in hand, the next goes to the same worker or to nobody.
+// While one of a key is to be delivered, because it was given back or passed over, none of that key that follows is.
 //
 // What the consumer comes to and cannot deliver is parked: it is an entry of the ledger without a delivery, so that the
 // consumer reads on and everything else (ack floor, what a stream may let go of, what survives a restart) is as it is.
