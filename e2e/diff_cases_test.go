@@ -65,6 +65,9 @@ api CONSUMER.CREATE.A.D.a.2 {"config":{"deliver_policy":"last_per_subject","dura
 pub a.2 2
 pull A D 0 {"batch":5,"no_wait":true}
 `,
+	"an update of no stream is that before all else": `
+api STREAM.UPDATE.B {"name":"B","num_replicas":3}
+`,
 	"a direct consumer is not counted": `
 api STREAM.CREATE.A {"name":"A"}
 api CONSUMER.CREATE.A.E {"config":{"deliver_subject":"push.A.E","direct":true,"name":"E"},"stream_name":"A"}

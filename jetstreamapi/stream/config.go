@@ -31,7 +31,7 @@ type Limits struct {
 // its subjects with those of other streams). pedantic refuses what it would have to change. limits are the server's and
 // account's.
 //
-// What this build does not serve (more than one replica) is refused here.
+// More than one replica passes: nats-server refuses it only once it has looked for the stream, and so do the callers.
 func Complete(cfg *server.StreamConfig, pedantic bool, limits Limits) *server.ApiError {
 	if cfg == nil {
 		return invalid("stream configuration invalid")
@@ -40,7 +40,7 @@ func Complete(cfg *server.StreamConfig, pedantic bool, limits Limits) *server.Ap
 	for _, step := range []func() *server.ApiError{
 		c.names, c.enums, c.replicas, c.amounts, c.age, c.duplicates, c.permissions, c.counter, c.discard, c.markers,
 		c.schedules, c.persistence, c.mirror, c.sources, c.prefixes, c.cycle, c.subjects, c.bytes, c.transform,
-		c.republish, c.placement, c.unserved,
+		c.republish, c.placement,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -354,14 +354,6 @@ func (c *completion) placement() *server.ApiError {
 	}
 	if c.cfg.Placement != nil && c.cfg.Placement.Preferred != "" {
 		return invalid("preferred server not permitted in placement")
-	}
-	return nil
-}
-
-// unserved refuses what would otherwise be ignored in silence.
-func (c *completion) unserved() *server.ApiError {
-	if c.cfg.Replicas > 1 {
-		return server.NewJSStreamReplicasNotSupportedError()
 	}
 	return nil
 }

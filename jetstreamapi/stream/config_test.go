@@ -36,7 +36,6 @@ func TestCompleteAsNATS(t *testing.T) {
 		"memory":            func(c *server.StreamConfig) { c.Storage = server.MemoryStorage },
 		"s2":                func(c *server.StreamConfig) { c.Compression = server.S2Compression },
 		"six replicas":      func(c *server.StreamConfig) { c.Replicas = 6 },
-		"three replicas":    func(c *server.StreamConfig) { c.Replicas = 3 },
 		"minus one replica": func(c *server.StreamConfig) { c.Replicas = -1 },
 		"low limits": func(c *server.StreamConfig) {
 			c.MaxMsgs, c.MaxBytes, c.MaxMsgsPer = -5, -6, -7
