@@ -75,7 +75,9 @@ func newLog(w *writer, meta logMeta, x *index) *Log {
 // newView returns a view of nothing but x.
 func (l *Log) newView(x *index) *view {
 	x.num = l.nextNum()
-	return &view{tail: x}
+	v := &view{}
+	v.set(nil, x)
+	return v
 }
 
 func (l *Log) nextNum() uint32 {

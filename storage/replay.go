@@ -534,5 +534,6 @@ func (l *replayLog) merge() {
 		x.add(r.e, r.key, uint64(len(r.key))+uint64(r.e.hlen)+uint64(r.e.dlen))
 	}
 	x.num = old.num
-	l.log.head.tail, l.late = x, nil
+	l.log.head.set(nil, x)
+	l.late = nil
 }

@@ -20,6 +20,8 @@ import (
 const (
 	partsDir    = "parts"
 	manifestDir = "manifest"
+	// syncEvery is how much of a part is written between two syncs.
+	syncEvery = 4 << 20
 )
 
 // sealer moves what is in the tail into parts, so that the tail, and with it what an open reads and what RAM holds,
@@ -72,7 +74,7 @@ func (l *Log) freeze() (j sealJob, ok bool) {
 	}
 	x := v.tail
 	x.sealTo, x.time = l.lastSeq, l.lastTime
-	v.mid, v.tail = x, newIndex(x.keys.seed)
+	v.set(x, newIndex(x.keys.seed))
 	v.tail.num = l.nextNum()
 	j.x, j.fresh = x, true
 	return j, true
@@ -265,6 +267,7 @@ func (sl *sealer) create(shard ShardID) (*part.Builder, error) {
 	o := &sl.s.opts
 	return part.Create(o.FS, path.Join(o.Dir, partsDir), part.Options{
 		Shard: uint32(shard), Created: time.Now().UnixNano(), Codec: o.Codec, Keys: o.Keys,
+		SyncEvery: syncEvery,
 	})
 }
 
@@ -467,7 +470,7 @@ func (j *sealJob) install() {
 		}
 		return
 	}
-	v.mid = nil
+	v.set(nil, v.tail)
 	l.version++
 	if s == nil {
 		return

@@ -192,14 +192,20 @@ type view struct {
 	sealed []*sealed // the slice is replaced, never changed
 	mid    *index    // on its way to a part; nil most of the time
 	tail   *index    // what appends go to
+	inRAM  []*index  // the two; the slice is replaced, never changed
 }
 
 // ram returns the runs that are in RAM.
-func (v *view) ram() []*index {
-	if v.mid != nil {
-		return []*index{v.mid, v.tail}
+func (v *view) ram() []*index { return v.inRAM }
+
+// set says which runs are in RAM; mid may be nil.
+func (v *view) set(mid, tail *index) {
+	v.mid, v.tail = mid, tail
+	if mid == nil {
+		v.inRAM = []*index{tail}
+	} else {
+		v.inRAM = []*index{mid, tail}
 	}
-	return []*index{v.tail}
 }
 
 // lastSealed returns the highest sequence that may be in a part.

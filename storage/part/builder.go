@@ -19,6 +19,9 @@ type Options struct {
 	BlockSize int    // raw bytes of a data block; default 64 KiB. A record larger than that has a block of its own
 	Codec     Codec  // default None
 	Keys      *Keys  // nil: not encrypted
+	// SyncEvery has the file synced whenever that many bytes were written, so that the last sync does not keep the disk
+	// from others for long. 0: only at the end.
+	SyncEvery int64
 }
 
 // DefaultBlockSize is the raw size of a data block.
@@ -63,6 +66,7 @@ type Builder struct {
 
 	buf     []byte // not written yet
 	off     int64  // of buf in the file
+	synced  int64  // up to here
 	sealed  []byte // scratch of one block
 	head    header
 	foot    footer
@@ -271,7 +275,11 @@ func (b *Builder) flush() error {
 	}
 	b.off += int64(len(b.buf))
 	b.buf = b.buf[:0]
-	return nil
+	if b.o.SyncEvery == 0 || b.off-b.synced < b.o.SyncEvery {
+		return nil
+	}
+	b.synced = b.off
+	return b.f.Sync()
 }
 
 // write adds a block and says where it is.
