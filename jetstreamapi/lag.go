@@ -50,7 +50,8 @@ func (s *Service) Lag(accountName, streamName, consumerName string) (Lag, error)
 	case apiErr.ErrCode == server.NewJSStreamNotFoundError().ErrCode:
 		return Lag{}, fmt.Errorf("stream %q of account %q: %w", streamName, accountName, ErrUnknown)
 	case apiErr.ErrCode == server.NewJSConsumerNotFoundError().ErrCode:
-		return Lag{}, fmt.Errorf("consumer %q of stream %q of account %q: %w", consumerName, streamName, accountName, ErrUnknown)
+		return Lag{}, fmt.Errorf("consumer %q of stream %q of account %q: %w",
+			consumerName, streamName, accountName, ErrUnknown)
 	}
 	return Lag{}, errors.New(apiErr.Description)
 }

@@ -26,14 +26,14 @@ type lagFigures struct {
 	Complete   bool      `json:"complete"`
 }
 
-// lagSource tells the figures. An error that wraps jetstreamapi.ErrUnknown says that there is no such consumer, any other
-// that they are not known now.
+// lagSource tells the figures. An error that wraps jetstreamapi.ErrUnknown says that there is no such consumer, any
+// other that they are not known now.
 type lagSource interface {
 	lag(ctx context.Context, account, stream, consumer string) (lagFigures, error)
 }
 
-// lagPage serves lagPath. Answers that are no figures are plain text: a scaler that does not look at the status must not
-// find JSON.
+// lagPage serves lagPath. Answers that are no figures are plain text: a scaler that does not look at the status must
+// not find JSON.
 func lagPage(source lagSource) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {

@@ -248,7 +248,8 @@ func durable(l jetstreamapi.Lag) metrics.Durable {
 		d.Filters = l.Subjects
 	}
 	d.Account, d.Stream, d.Consumer = l.Account, l.Stream, l.Consumer
-	d.Waiting, d.Delivered, d.Acked, d.Created = uint64(max(l.Waiting, 0)), l.Delivered, l.Acked, l.Created //nolint:gosec // not negative
+	d.Waiting = uint64(max(l.Waiting, 0)) //nolint:gosec // not negative
+	d.Delivered, d.Acked, d.Created = l.Delivered, l.Acked, l.Created
 	d.Detail = func() metrics.Detail {
 		s := l.Stats()
 		return metrics.Detail{

@@ -1,5 +1,5 @@
-// Command autoscale runs as many workers as the lag of their consumer asks for: what an autoscaler of a cluster does with
-// pods (deploy/kubernetes/autoscaling), done here with goroutines.
+// Command autoscale runs as many workers as the lag of their consumer asks for: what an autoscaler of a cluster does
+// with pods (deploy/kubernetes/autoscaling), done here with goroutines.
 package main
 
 import (
@@ -55,7 +55,7 @@ func run(ctx context.Context) error {
 		}
 	}
 	p := &pool{queue: queue}
-	defer p.scale(0)
+	defer p.shrink(0)
 	monitor := cmp.Or(os.Getenv("MONITOR_URL"), "http://127.0.0.1:8222")
 	for {
 		lag, err := lagOf(ctx, monitor, "$G", "SCALED", "pool")
@@ -102,14 +102,19 @@ type pool struct {
 	workers []jetstream.ConsumeContext
 }
 
-// scale starts or stops workers until there are n. One that stops finishes what it has.
-func (p *pool) scale(n int) error {
+// shrink stops workers until there are no more than n. One that stops finishes what it has.
+func (p *pool) shrink(n int) {
 	for len(p.workers) > n {
 		last := len(p.workers) - 1
 		p.workers[last].Drain()
 		<-p.workers[last].Closed()
 		p.workers = p.workers[:last]
 	}
+}
+
+// scale starts or stops workers until there are n.
+func (p *pool) scale(n int) error {
+	p.shrink(n)
 	for len(p.workers) < n {
 		w, err := p.queue.Consume(func(m jetstream.Msg) {
 			time.Sleep(20 * time.Millisecond) // work

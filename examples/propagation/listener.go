@@ -23,8 +23,8 @@ type listener struct {
 	hours []string // announced to it, in order
 }
 
-// listen starts an instance. Its durable consumer, one for each name, remembers what it was told; one that is new begins
-// with the latest announcement.
+// listen starts an instance. Its durable consumer, one for each name, remembers what it was told; one that is new
+// begins with the latest announcement.
 func (p *pipeline) listen(ctx context.Context, name string) (*listener, error) {
 	c, err := p.js.CreateOrUpdateConsumer(ctx, "READY", jetstream.ConsumerConfig{
 		Durable: "listener-" + name, AckPolicy: jetstream.AckExplicitPolicy,
@@ -82,8 +82,8 @@ func (l *listener) forget(key string) {
 	delete(l.cache, key)
 }
 
-// reconcile compares what the listener has of the hours it was told of with the bucket, and repairs what differs. It runs
-// on a timer and needs nobody else.
+// reconcile compares what the listener has of the hours it was told of with the bucket, and repairs what differs. A
+// service runs it on a timer; it needs nobody else.
 func (l *listener) reconcile(ctx context.Context) (repaired, checked int, err error) {
 	for _, hour := range l.heard() {
 		truth, err := l.p.results(ctx, hour+".*")

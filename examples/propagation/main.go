@@ -1,7 +1,7 @@
-// Command propagation is a small pipeline: every hour a fan-out of tasks through a work queue, results in a key-value bucket,
-// an announcement when an hour is whole, and listeners that keep its results in memory. It shows how listeners that
-// were away or start late catch up, that seeding an hour twice does nothing, and a reconciler that says what it repaired.
-// docs/failure-modes.md has what can go wrong.
+// Command propagation is a small pipeline: every hour a fan-out of tasks through a work queue, results in a key-value
+// bucket, an announcement when an hour is whole, and listeners that keep its results in memory. It shows how listeners
+// that were away or start late catch up, that seeding an hour twice does nothing, and a reconciler that says what it
+// repaired. docs/failure-modes.md has what can go wrong.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	}
 }
 
-// run plays four hours in a few seconds.
+// run plays three hours in a few seconds.
 func run(ctx context.Context) error {
 	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), nats.MaxReconnects(-1))
 	if err != nil {
@@ -84,7 +84,8 @@ func run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("reconciler: repaired %d of %d\n", repaired, checked) // not 0 every time: look for the cause upstream
+		// If it repairs something every time, look for the cause upstream.
+		fmt.Printf("reconciler: repaired %d of %d\n", repaired, checked)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Command workqueue hands jobs out to workers. What a worker cannot do is tried again with a growing pause; what nobody can
-// do goes to a stream of dead letters, with the reason (docs/extensions.md).
+// Command workqueue hands jobs out to workers. What a worker cannot do is tried again with a growing pause; what nobody
+// can do goes to a stream of dead letters, with the reason (docs/extensions.md).
 package main
 
 import (

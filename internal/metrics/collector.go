@@ -98,7 +98,7 @@ func (c *collector) gateway(ch chan<- prometheus.Metric) {
 	slow := desc("ehdb_gateway_slow_consumers_total", "Connections closed because they read too slowly.", "reason")
 	ch <- prometheus.MustNewConstMetric(slow, counter, float64(g.SlowPending), "pending_bytes")
 	ch <- prometheus.MustNewConstMetric(slow, counter, float64(g.SlowDeadline), "write_deadline")
-	ended := desc("ehdb_gateway_disconnects_total", "Client connections that ended, by the reason that connz gives.", "reason")
+	ended := desc("ehdb_gateway_disconnects_total", "Client connections that ended, by connz's reason.", "reason")
 	for reason, n := range g.Disconnects {
 		ch <- prometheus.MustNewConstMetric(ended, counter, float64(n), reason)
 	}

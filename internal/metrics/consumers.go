@@ -59,14 +59,15 @@ func newConsumerDescs() consumerDescs {
 		return desc("ehdb_consumer_"+name, help, "account", "stream", "consumer")
 	}
 	return consumerDescs{
-		pending:          of("pending", "Messages not delivered yet."),
-		ackPending:       of("ack_pending", "Messages delivered and not acknowledged."),
-		waiting:          of("waiting_pulls", "Pull requests that wait for messages."),
-		redeliveries:     of("redeliveries_total", "Deliveries that were not a message's first."),
-		oldestPending:    of("oldest_pending_seconds", "Age of the oldest message not delivered yet; 0: there is none."),
-		oldestAckPending: of("oldest_ack_pending_seconds", "Time since the oldest message not acknowledged was first delivered; 0: there is none."),
-		sinceDelivery:    of("last_delivery_age_seconds", "Time since the last delivery, or since the consumer was made."),
-		sinceAck:         of("last_ack_age_seconds", "Time since the last ack, or since the consumer was made."),
+		pending:       of("pending", "Messages not delivered yet."),
+		ackPending:    of("ack_pending", "Messages delivered and not acknowledged."),
+		waiting:       of("waiting_pulls", "Pull requests that wait for messages."),
+		redeliveries:  of("redeliveries_total", "Deliveries that were not a message's first."),
+		oldestPending: of("oldest_pending_seconds", "Age of the oldest message not delivered; 0: none."),
+		oldestAckPending: of("oldest_ack_pending_seconds",
+			"Time since the oldest unacknowledged message was delivered; 0: none."),
+		sinceDelivery: of("last_delivery_age_seconds", "Time since the last delivery, else since it was made."),
+		sinceAck:      of("last_ack_age_seconds", "Time since the last ack, else since it was made."),
 	}
 }
 

@@ -11,10 +11,12 @@ func TestConsumerSeries(t *testing.T) {
 	m := New()
 	made := time.Now().Add(-time.Hour)
 	m.Ready(Sources{Shards: 1, Durables: durables(
-		Durable{Account: "A", Stream: "S", Consumer: "busy", Pending: 5, AckPending: 2, Waiting: 3, Created: made,
+		Durable{
+			Account: "A", Stream: "S", Consumer: "busy", Pending: 5, AckPending: 2, Waiting: 3, Created: made,
 			Delivered: time.Now().Add(-time.Minute), Detail: func() Detail {
 				return Detail{OldestPending: 90 * time.Second, OldestAckPending: 2 * time.Second, Redeliveries: 7}
-			}},
+			},
+		},
 		Durable{Account: "A", Stream: "S", Consumer: "new", Created: time.Now()},
 	)})
 	page := scrape(t, m)

@@ -1,8 +1,8 @@
 // Package metrics is what /metrics says, in Prometheus's text form.
 //
 // Every series that does not depend on what clients create is there from the first scrape on, at 0 if nothing happened:
-// a missing series looks like a healthy one. No log is scanned for a scrape; of a consumer with messages pending the first of
-// them is read, for its age.
+// a missing series looks like a healthy one. No log is scanned for a scrape; of a consumer with
+// messages pending the first of them is read, for its age.
 //
 // # Feed lag
 //
