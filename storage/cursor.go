@@ -96,8 +96,8 @@ func (c *Cursor) PendingAfter(seq uint64) uint64 {
 	}
 }
 
-// isThere reports whether the record at seq, which Peek gave, is still there; known is false if that is to be looked up.
-// The log's lock is held and the cursor in sync.
+// isThere reports whether the record at seq, which Peek gave, is still there; known is false if that is to be looked
+// up. The log's lock is held and the cursor in sync.
 func (c *Cursor) isThere(seq uint64) (there, known bool) {
 	if seq < c.seq || seq > c.counted {
 		return false, true
@@ -140,7 +140,7 @@ func (c *Cursor) read() (Record, error) {
 			}
 			continue
 		}
-		x, ord := c.find(v)
+		x, ord := c.find()
 		if x == nil {
 			c.l.mu.RUnlock()
 			return Record{}, ErrEOF
@@ -228,7 +228,7 @@ func (c *Cursor) skipDead() {
 }
 
 // find returns the next matching record in RAM; nil if there is none. The log's lock is held.
-func (c *Cursor) find(v *view) (*index, uint64) {
+func (c *Cursor) find() (*index, uint64) {
 	for i := range c.ram {
 		x := c.ram[i].x
 		if ord := c.ram[i].sel.next(x, x.lower(c.from), x.vis); ord < x.vis {

@@ -29,12 +29,12 @@
 //
 // # Where records are
 //
-// A log is a list of runs (sealed.go): the older ones in parts, the last ones in RAM, as an index (index.go, keys.go) of
-// what is in the tail. Each run has two views, head and visible. The sealer (seal.go, sealloop.go) writes runs to parts,
-// says so in the manifest and drops the tail's segments; it merges parts and removes empty ones (merge.go), and keeps room
-// on a full disk for what makes room (room.go). Open reads the manifest (restore.go) and what is not sealed (replay.go).
-// Without Options.Seal everything stays in the tail, and a sweeper gives back the space of what is dead (sweep.go,
-// move.go). The encoding is in docs/format.
+// A log is a list of runs (sealed.go): the older ones in parts, the last ones in RAM, as an index (index.go, keys.go)
+// of what is in the tail. Each run has two views, head and visible. The sealer (seal.go, sealloop.go) writes runs to
+// parts, says so in the manifest and drops the tail's segments; it merges parts and removes empty ones (merge.go),
+// and keeps room on a full disk for what makes room (room.go). Open reads the manifest (restore.go) and what is not
+// sealed (replay.go). Without Options.Seal everything stays in the tail, and a sweeper gives back the space of what
+// is dead (sweep.go, move.go). The encoding is in docs/format.
 //
 // # Locks
 //

@@ -20,7 +20,7 @@ type fullDisk struct {
 	resumed chan struct{}
 }
 
-func fillDisk(t *testing.T, seal bool, segments, pct int) *fullDisk { //nolint:revive // the two kinds of store
+func fillDisk(t *testing.T, seal bool, segments, pct int) *fullDisk {
 	t.Helper()
 	f := &fullDisk{disk: vfs.NewMem(), resumed: make(chan struct{}, 100)}
 	f.o = Options{
@@ -92,8 +92,8 @@ func (f *fullDisk) awaitRoom(t *testing.T, s *Store, l *Log) {
 	wait(t, l)
 }
 
-// TestPurgeOfFullDisk: whatever part of a full disk is purged, few segments or many, messages are taken again, and again
-// after it was filled once more.
+// TestPurgeOfFullDisk: whatever part of a full disk is purged, few segments or many, messages are taken again, and
+// again after it was filled once more.
 func TestPurgeOfFullDisk(t *testing.T) { bothKinds(t, testPurgeOfFullDisk) }
 
 // bothKinds runs a test with a store that moves records and with one that seals them.

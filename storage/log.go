@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-
-	"github.com/noetl/ehdb-gateway/storage/manifest"
 )
 
 // LogSpec says what a log is when it is made. It is persisted but for Size and Route, which are given again at OpenLog.
@@ -53,7 +51,6 @@ type Log struct {
 	floor    uint64 // section of the record that says the log exists
 	scratch  victims
 	removals removalRing
-	inPart   manifest.Log // what the manifest says; the sealer's
 
 	visible atomic.Uint64
 	broken  atomic.Pointer[error] // why nothing is taken any more: a part of it is damaged

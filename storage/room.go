@@ -48,8 +48,8 @@ func (w *writer) nearlyFull(step int64) bool {
 // errSealRoom says that the room that is left is kept for sealing.
 var errSealRoom = fmt.Errorf("%w: what is left is for sealing what is not sealed yet", tail.ErrNoSpace)
 
-// shortForSealing reports whether the disk has just enough room to write what is not sealed into parts: more must not be
-// taken before that is done, or it could never be.
+// shortForSealing reports whether the disk has just enough room to write what is not sealed into parts: more must not
+// be taken before that is done, or it could never be.
 func (w *writer) shortForSealing() bool {
 	if !w.space.off {
 		return false

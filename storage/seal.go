@@ -54,8 +54,8 @@ type sealJob struct {
 	fresh    bool             // frozen in this round
 }
 
-// freeze ends the log's run in RAM, so that it can be written to a part, and begins another. ok is false if there may be
-// something that stays in the tail.
+// freeze ends the log's run in RAM, so that it can be written to a part, and begins another. ok is false if there may
+// be something that stays in the tail.
 func (l *Log) freeze() (j sealJob, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,8 +165,8 @@ func (sl *sealer) undo(r *round) {
 	}
 }
 
-// begin takes what is to be sealed from all logs, one after the other. What is in the tail below the floor is in it, and
-// perhaps more; what is more is found to be there when the tail is read again.
+// begin takes what is to be sealed from all logs, one after the other. What is in the tail below the floor is in it,
+// and perhaps more; what is more is found to be there when the tail is read again.
 func (sl *sealer) begin() (r round) {
 	s := sl.s
 	r.floor = tail.LSN(s.w.nextLSN.Load())
@@ -271,8 +271,8 @@ func (sl *sealer) create(shard ShardID) (*part.Builder, error) {
 	})
 }
 
-// finish makes a part durable and opens it; nil if there is nothing in it. age is that of the oldest it was merged from,
-// 0 if it is new.
+// finish makes a part durable and opens it; nil if there is nothing in it. age is that of the oldest it was merged
+// from, 0 if it is new.
 func (sl *sealer) finish(b *part.Builder, shard ShardID, age uint64) (*sealedPart, error) {
 	info, err := b.Finish()
 	if err != nil {
@@ -448,71 +448,6 @@ func (sl *sealer) describe(j *sealJob) (manifest.Log, bool) {
 	log := manifest.Log{ID: uint64(m.ID), Spec: appendLog(nil, &m), LastSeq: m.LastSeq, LastTime: m.LastTime}
 	old, ok := sl.known[m.ID]
 	return log, !ok || old.LastSeq != log.LastSeq || old.LastTime != log.LastTime
-}
-
-// install makes the log read its section instead of what was frozen.
-func (j *sealJob) install() {
-	l, x, s := j.l, j.x, j.found
-	if x == nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var v *view
-	switch x {
-	case l.vis.mid:
-		v = l.vis
-	case l.head.mid:
-		v = l.head
-	default: // all of it was purged meanwhile
-		if s != nil {
-			s.die(0, s.info.Count, s.vis.msgs, s.vis.bytes)
-		}
-		return
-	}
-	v.set(nil, v.tail)
-	l.version++
-	if s == nil {
-		return
-	}
-	s.num = l.nextNum()
-	f := &forward{to: s, first: j.first, dead: j.left}
-	x.deletedSince(j, func(ord uint64, gone bool) {
-		at := f.at(ord)
-		s.head.mark(at)
-		if gone {
-			s.vis.mark(at)
-			s.dirty = true
-		}
-	})
-	s.head.msgs, s.head.bytes, s.vis.msgs, s.vis.bytes = x.msgs, x.bytes, x.visMsgs, x.visBytes
-	x.fwd = f
-	v.sealed = append(slices.Clip(v.sealed), s)
-}
-
-// mark deletes an ordinal without counting it.
-func (d *deaths) mark(ord uint32) {
-	d.own()
-	d.dead.Add(ord)
-	if ord == d.from {
-		d.from = d.dead.Live(ord)
-	}
-}
-
-// deletedSince calls fn for the records that were written by j and are deleted at the head by now, or gone.
-func (x *index) deletedSince(j *sealJob, fn func(ord uint64, gone bool)) {
-	for ord := j.first; ord < x.end; ord++ {
-		if ord >= x.start() {
-			if c, i := x.chunk(ord), ord&chunkMask; c.live > 0 && c.gone[i>>6]|c.doomed[i>>6] == 0 {
-				ord |= 63
-				continue
-			}
-		}
-		gone := !x.isLive(ord)
-		if (gone || !x.isHeadLive(ord)) && !j.left.Contains(uint32(ord-j.first)) {
-			fn(ord, gone)
-		}
-	}
 }
 
 // tombs returns the deletions in parts that the manifest does not have yet.

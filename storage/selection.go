@@ -49,13 +49,6 @@ func (s *selection) match(key []byte) bool {
 	return false
 }
 
-// forget makes s ready for another index or another position.
-func (s *selection) forget() {
-	clear(s.ids)
-	s.mask = [words]uint64{}
-	s.few, s.many, s.learned, s.known = s.few[:0], false, 0, false
-}
-
 // learn evaluates the filters for the keys that were given an id since the last call.
 func (s *selection) learn(x *index) {
 	t := &x.keys

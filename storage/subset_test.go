@@ -95,8 +95,8 @@ func TestPassWhatIsGone(t *testing.T) {
 	}
 }
 
-// TestSubsetGrows: a subset that records are added to and taken out of one by one keeps count, through deletes, and does
-// not keep what is gone.
+// TestSubsetGrows: a subset that records are added to and taken out of one by one keeps count, through deletes, and
+// does not keep what is gone.
 func TestSubsetGrows(t *testing.T) {
 	s := open(t, Options{Shards: 1})
 	l := create(t, s)

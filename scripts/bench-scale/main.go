@@ -218,7 +218,9 @@ func (n *node) fill(ctx context.Context, p params) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-func subject(i int, p params) string { return fmt.Sprintf("s.%d.item", uint32(i*7919)%uint32(p.subjects)) }
+func subject(i int, p params) string {
+	return fmt.Sprintf("s.%d.item", uint32(i*7919)%uint32(p.subjects))
+}
 
 // ask measures what is asked of a full stream.
 func (n *node) ask(ctx context.Context, p params, f *figures) error {
