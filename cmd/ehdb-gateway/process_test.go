@@ -200,7 +200,7 @@ func TestVersionHelpAndCheck(t *testing.T) {
 
 func TestModesThatAreNotServedRefuse(t *testing.T) {
 	for _, name := range []string{"EHDB_BUS", "NOETL_COMMAND_BUS"} {
-		t.Setenv(name, "nats")
+		t.Setenv(name, "shadow")
 		if _, errs, code := once(t, "-p", "-1"); code != 1 || !strings.Contains(errs, name) || !strings.Contains(errs, "not served by this build") {
 			t.Errorf("%s: %q (%d)", name, errs, code)
 		}
