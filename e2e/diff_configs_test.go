@@ -32,6 +32,7 @@ var streamFields = map[string]values{
 	"first_seq":                 {[]string{`3`, `10`}, []string{`0`}},
 	"allow_msg_ttl":             {[]string{`true`}, []string{`false`}},
 	"subject_delete_marker_ttl": {[]string{`3600000000000`}, []string{`1`, `-1`, `0`}},
+	"allow_atomic":              {[]string{`true`}, []string{`false`}},
 	"allow_msg_counter":         {[]string{`true`}, nil},
 	"allow_msg_schedules":       {[]string{`true`}, nil},
 	"persist_mode":              {[]string{`"default"`, `"async"`}, []string{`"x"`}},
@@ -110,7 +111,14 @@ func fieldJSON(f map[string]string) string {
 }
 
 func (g *generator) createStream(s string) string {
-	f := g.fields(streamFields, 5)
+	if g.copies && s == "B" {
+		return g.createCopy()
+	}
+	from := streamFields
+	if g.copies {
+		from = copyFields
+	}
+	f := g.fields(from, 5)
 	f["name"] = `"` + s + `"`
 	p := diffStreams[s]
 	f["subjects"] = g.mostly([]string{`["` + p + `.>"]`}, []string{`["` + p + `.*"]`, `["` + p + `.1","` + p + `.2"]`, `[]`, `["a.1"]`, `["a..1"]`, `[">"]`, `["a.*","a.>"]`, `["$JS.x"]`})
@@ -136,16 +144,24 @@ func (g *generator) updateStream(s string) string {
 	if f == nil {
 		f = map[string]string{"name": `"` + s + `"`}
 	}
+	from := streamFields
+	if g.copies {
+		from = copyFields
+	}
 	for range 1 + g.r.IntN(2) {
-		name := g.pick(slices.Sorted(maps.Keys(streamFields))...)
+		name := g.pick(slices.Sorted(maps.Keys(from))...)
 		if _, ok := f[name]; ok && g.one(3) {
 			delete(f, name)
 			continue
 		}
 		f[name] = g.value(streamFields[name])
 	}
-	if g.one(8) {
+	if g.one(8) && !g.copies {
 		f["sealed"] = "true"
+	}
+	if f["mirror"] != "" && g.one(4) { // from now on it takes messages of its own
+		delete(f, "mirror")
+		f["subjects"] = `["b.>"]`
 	}
 	recoverable(f)
 	if !g.one(3) { // most updates are wrong in some way: the next one is of the same base

@@ -20,6 +20,8 @@ type generator struct {
 	r         *rand.Rand
 	published int
 	all       bool                         // consumers with ack policy all, and nothing that removes messages: see ackPolicy
+	copies    bool                         // B is a copy of A
+	batches   map[string]int               // by "S.ID": the last sequence of an atomic batch
 	streams   map[string]map[string]string // by name: the newest configuration's fields
 	consumers map[string]map[string]string // by "S.C"
 }
@@ -27,7 +29,7 @@ type generator struct {
 func newGenerator(seed uint64) *generator {
 	return &generator{
 		r:       rand.New(rand.NewPCG(seed, 4)), //nolint:gosec // reproducible
-		streams: map[string]map[string]string{}, consumers: map[string]map[string]string{},
+		streams: map[string]map[string]string{}, consumers: map[string]map[string]string{}, batches: map[string]int{},
 	}
 }
 
@@ -35,6 +37,9 @@ func newGenerator(seed uint64) *generator {
 func (g *generator) script(n int) []string {
 	g.all = g.one(6)
 	var out []string
+	if g.one(4) {
+		out = append(out, g.startCopies(), g.createCopy())
+	}
 	for len(out) == 0 {
 		if line := g.createStream(g.stream()); !g.all || !removes.MatchString(line) {
 			out = append(out, line)
@@ -42,6 +47,7 @@ func (g *generator) script(n int) []string {
 	}
 	kv := g.r.IntN(8) == 0
 	restarted := false // nats-server loses the first update of a consumer after a restart
+	limited := ""      // it never delivers a message that a rate limit's burst, the stream's max_msg_size, has no room for
 	reset := false     // it tells of a TERM even of what was not delivered since a reset
 	for len(out) < n {
 		if kv && g.one(2) {
@@ -51,10 +57,15 @@ func (g *generator) script(n int) []string {
 		line := g.line()
 		switch {
 		case g.all && removes.MatchString(line):
+		case g.copies && originLost.MatchString(line):
 		case restarted && strings.Contains(line, "CREATE"):
+		case limited != "" && limits.FindString(line) != "" && limits.FindString(line) != limited:
 		case reset && strings.Contains(line, "+TERM"):
 		default:
 			out = append(out, line)
+		}
+		if limited == "" {
+			limited = limits.FindString(line)
 		}
 		restarted = restarted || line == "restart"
 		reset = reset || strings.Contains(line, ".RESET.")
@@ -65,6 +76,9 @@ func (g *generator) script(n int) []string {
 // removes matches lines that take messages out of a stream. With ack policy all nats-server acknowledges what was
 // delivered before an outstanding message that limits remove, and so loses its redelivery; the gateway does not.
 var removes = regexp.MustCompile(`"max_(msgs|bytes|msgs_per_subject)":[1-9]|PURGE|MSG.DELETE|Rollup|\+TERM|workqueue|interest`)
+
+// limits matches the two limits that nats-server does not bring together.
+var limits = regexp.MustCompile(`"rate_limit_bps|"max_msg_size`)
 
 // one is true once in n.
 func (g *generator) one(n int) bool { return g.r.IntN(n) == 0 }
@@ -88,13 +102,21 @@ func (g *generator) stream() string {
 
 func (g *generator) consumer() string { return diffConsumers[min(g.r.IntN(5), 2)] }
 
+// prefix is the first token of a stream's subjects.
+func (g *generator) prefix(stream string) string {
+	if g.copies && !g.one(4) { // most of B comes from A
+		return diffStreams["A"]
+	}
+	return diffStreams[stream]
+}
+
 func (g *generator) subject(stream string) string {
-	p := diffStreams[stream]
+	p := g.prefix(stream)
 	return g.pick(p+".1", p+".1", p+".2", p+".3", p+".1.x")
 }
 
 func (g *generator) filter(stream string) string {
-	p := diffStreams[stream]
+	p := g.prefix(stream)
 	return g.mostly([]string{p + ".1", p + ".2", p + ".*", p + ".>", p + ".1.>"},
 		[]string{">", "none", p + "..x", "*.1", "*", ""})
 }
@@ -235,6 +257,9 @@ func (g *generator) publish(s string) string {
 			k := g.pick("Nats-Schedule-TTL", "Nats-Schedule-Source", "Nats-Schedule-Rollup", "Nats-Schedule-Time-Zone")
 			h[k] = g.pick("1h", "5", "a.1", "a.2", "sub", "Europe/Paris", "x", "never")
 		}
+	}
+	if g.streams[s]["allow_atomic"] == "true" && g.one(2) || g.one(100) {
+		g.batched(s, h)
 	}
 	if len(h) == 0 {
 		return fmt.Sprintf("pub %s %s", subject, data)
