@@ -37,7 +37,7 @@ func newGenerator(seed uint64) *generator {
 func (g *generator) script(n int) []string {
 	g.all = g.one(6)
 	var out []string
-	if g.one(4) {
+	if g.one(4) && !g.all {
 		out = append(out, g.startCopies(), g.createCopy())
 	}
 	for len(out) == 0 {
@@ -48,6 +48,7 @@ func (g *generator) script(n int) []string {
 	kv := g.r.IntN(8) == 0
 	restarted := false // nats-server loses the first update of a consumer after a restart
 	limited := ""      // it never delivers a message that a rate limit's burst, the stream's max_msg_size, has no room for
+	paused := false    // it goes on after a resume only with the next event
 	reset := false     // it tells of a TERM even of what was not delivered since a reset
 	for len(out) < n {
 		if kv && g.one(2) {
@@ -59,6 +60,7 @@ func (g *generator) script(n int) []string {
 		case g.all && removes.MatchString(line):
 		case g.copies && originLost.MatchString(line):
 		case restarted && strings.Contains(line, "CREATE"):
+		case paused && strings.Contains(line, "CONSUMER.PAUSE") && !strings.Contains(line, diffFuture):
 		case limited != "" && limits.FindString(line) != "" && limits.FindString(line) != limited:
 		case reset && strings.Contains(line, "+TERM"):
 		default:
@@ -68,6 +70,7 @@ func (g *generator) script(n int) []string {
 			limited = limits.FindString(line)
 		}
 		restarted = restarted || line == "restart"
+		paused = paused || strings.Contains(line, "pause_until")
 		reset = reset || strings.Contains(line, ".RESET.")
 	}
 	return out
