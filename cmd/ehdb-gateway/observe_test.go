@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -147,16 +148,27 @@ func TestDisconnectsByReason(t *testing.T) {
 			t.Errorf("%s: %s before anything happened", r, v)
 		}
 	}
-	p.connect().Close()
+	says := func(text string) *net.TCPConn {
+		c, err := net.Dial("tcp", strings.TrimPrefix(p.ports.Nats[0], "nats://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if _, err := io.WriteString(c, text); err != nil {
+			t.Fatal(err)
+		}
+		return c.(*net.TCPConn) //nolint:forcetypeassert // a test
+	}
+	// A client that goes with something unread resets the connection, which is another reason: so this one reads.
+	c := says("CONNECT {\"verbose\":false}\r\nPING\r\n")
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, c); err != nil {
+		t.Fatal(err)
+	}
 	p.await("a disconnect", func() bool { return value("Client Closed") == "1" })
-	c, err := net.Dial("tcp", strings.TrimPrefix(p.ports.Nats[0], "nats://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if _, err := c.Write([]byte("CONNECT {}\r\nGET / HTTP/1.1\r\n\r\n")); err != nil {
-		t.Fatal(err)
-	}
+	says("CONNECT {}\r\nGET / HTTP/1.1\r\n\r\n")
 	p.await("a protocol error", func() bool { return value("Protocol Violation") == "1" || value("Parse Error") == "1" })
 	p.stop()
 }
