@@ -114,7 +114,7 @@ var diffPositions = regexp.MustCompile(`"(ack_floor|delivered|reset_seq)":(\{[^}
 // nats-server then takes from the stream's consumer_limits for consumers that were there before.
 func diffRestarted(s string) string { return diffKept.ReplaceAllString(s, "") }
 
-var diffKept = regexp.MustCompile(`"last_active":"[^"]*",?|"(inactive_threshold|max_ack_pending)":\d+,`)
+var diffKept = regexp.MustCompile(`"last_active":"[^"]*",?|"(inactive_threshold|max_ack_pending)":-?\d+,`)
 
 // diffPending matches how many are pending after a delivery: where a consumer starts ahead of the last message, nats-server
 // counts the messages before its start, too, until it is asked for the consumer's state.
