@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -139,9 +140,7 @@ func shown(m *nats.Msg) string {
 		reply = fmt.Sprintf("_R_.<%d>.<%d>", len(strings.Split(reply, ".")[1]), len(strings.Split(reply, ".")))
 	}
 	h := nats.Header{}
-	for k, v := range m.Header {
-		h[k] = v
-	}
+	maps.Copy(h, m.Header)
 	var info map[string]any
 	if err := json.Unmarshal([]byte(h.Get("Nats-Request-Info")), &info); err == nil {
 		for _, k := range []string{"rtt", "start", "id", "server", "host", "ver"} {

@@ -272,7 +272,8 @@ func TestServiceLatency(t *testing.T) {
 		_, err = b.Request("traced", nil, time.Second)
 		noErr(t, err)
 		for _, h := range []nats.Header{
-			{"X-B3-Sampled": {"1"}, "X-B3-Traceid": {"abc"}}, {"Uber-Trace-Id": {"1:2:3:1"}, "Uberctx-X": {"y"}},
+			{"X-B3-Sampled": {"1"}, "X-B3-Traceid": {"abc"}},
+			{"Uber-Trace-Id": {"1:2:3:1"}, "Uberctx-X": {"y"}},
 			{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, "Tracestate": {"s"}},
 		} {
 			_, err = b.RequestMsg(&nats.Msg{Subject: "traced", Header: h}, time.Second)

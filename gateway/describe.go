@@ -10,6 +10,8 @@ import (
 
 // ClientInfo returns what services, and events about them, are told of a party: its account and round trip time, and if
 // detailed everything else too. Of a party that is no connection, or not any more, only the account is known.
+//
+//nolint:revive // detailed is share of the import
 func (s *Server) ClientInfo(id bus.Identity, detailed bool) *server.ClientInfo {
 	info := &server.ClientInfo{Account: id.Account}
 	if detailed {
@@ -25,6 +27,8 @@ func (s *Server) ClientInfo(id bus.Identity, detailed bool) *server.ClientInfo {
 }
 
 // describe adds what is known of c.
+//
+//nolint:revive // as for ClientInfo
 func (c *client) describe(info *server.ClientInfo, detailed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,8 +19,8 @@ type Upstream interface {
 	// Open connects to one of them for the client whose connection is from and to the given addresses. info is the
 	// document of its first INFO; conn goes on behind it. It ends in bounded time.
 	Open(ctx context.Context, from, to net.Addr) (conn net.Conn, info []byte, err error)
-	// Sign returns the signature that proves to a server with this nonce that its client comes by a proxy it trusts; empty:
-	// there is nothing to prove.
+	// Sign returns the signature that proves to a server with this nonce that its client comes by a proxy it trusts;
+	// empty: there is nothing to prove.
 	Sign(nonce string) string
 	// Passed takes the round trip time to a server, as measured now and then on each connection.
 	Passed(rtt time.Duration)

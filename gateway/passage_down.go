@@ -80,6 +80,8 @@ func (c *client) backward(p *passage) {
 
 // pass queues bytes from upstream for the client. between: they end with the end of a frame. A few bytes, when nothing
 // else is being sent, are written at once.
+//
+//nolint:revive // between is a state of the stream
 func (c *client) pass(run []byte, between bool) {
 	if len(run) == 0 {
 		return

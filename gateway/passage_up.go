@@ -41,6 +41,31 @@ func (c *client) passUp(p *passage) {
 	}
 }
 
+// judgeInfo accuses a client of an INFO that is none.
+func (p *passage) judgeInfo(arg []byte) {
+	if !json.Valid(arg) {
+		p.accuse(ReasonProtocolViolation)
+	}
+}
+
+// countPassed adds messages that were passed on to the totals.
+func (c *client) countPassed(msgs, bytes int64) {
+	if msgs == 0 {
+		return
+	}
+	c.inMsgs.Add(msgs)
+	c.inBytes.Add(bytes)
+	c.server.inMsgs.Add(msgs)
+	c.server.inBytes.Add(bytes)
+	c.out.mu.Lock()
+	account := c.account
+	c.out.mu.Unlock()
+	if account != nil {
+		account.inMsgs.Add(msgs)
+		account.inBytes.Add(bytes)
+	}
+}
+
 // forward passes on what one read brought. False: upstream takes nothing any more.
 func (c *client) forward(p *passage) bool {
 	var f wire.Frame
@@ -72,9 +97,7 @@ func (c *client) forward(p *passage) bool {
 		case wire.OpErr:
 			p.accuse(ReasonParseError)
 		case wire.OpInfo:
-			if !json.Valid(f.Arg) {
-				p.accuse(ReasonProtocolViolation)
-			}
+			p.judgeInfo(f.Arg)
 		case wire.OpNone, wire.OpPong, wire.OpOK, wire.OpMsg, wire.OpHMsg:
 		}
 		run = extend(run, f.Raw)
@@ -82,21 +105,8 @@ func (c *client) forward(p *passage) bool {
 	if p.up.Opaque() {
 		p.accuse(ReasonProtocolViolation)
 	}
-	now := time.Now()
-	c.touch(now)
-	if msgs > 0 {
-		c.inMsgs.Add(msgs)
-		c.inBytes.Add(bytes)
-		c.server.inMsgs.Add(msgs)
-		c.server.inBytes.Add(bytes)
-		c.out.mu.Lock()
-		account := c.account
-		c.out.mu.Unlock()
-		if account != nil {
-			account.inMsgs.Add(msgs)
-			account.inBytes.Add(bytes)
-		}
-	}
+	c.touch(time.Now())
+	c.countPassed(msgs, bytes)
 	if c.traced {
 		c.tracePassage("<<- [{line}]", run)
 	}
@@ -177,8 +187,8 @@ func (c *client) passConnect(p *passage, arg []byte) {
 	}
 }
 
-// completed returns the line of a CONNECT to which something has to be added on the way: what a WebSocket client's cookies
-// say, and the proof that it comes by a trusted proxy. Nil: it passes as it is.
+// completed returns the line of a CONNECT to which something has to be added on the way: what a WebSocket client's
+// cookies say, and the proof that it comes by a trusted proxy. Nil: it passes as it is.
 func (c *client) completed(p *passage, arg []byte) []byte {
 	add := c.cookieLogin()
 	if sig := c.server.options.Upstream.Sign(p.lastInfo().Nonce); sig != "" {

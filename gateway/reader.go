@@ -130,7 +130,7 @@ func (c *client) control(cmd *wire.Command) bool {
 		return false
 	case wire.OpInfo:
 		return c.ignoreInfo(cmd.Arg)
-	case wire.OpNone, wire.OpOK, wire.OpPub, wire.OpHPub:
+	case wire.OpNone, wire.OpOK, wire.OpPub, wire.OpHPub, wire.OpMsg, wire.OpHMsg:
 	}
 	return true
 }

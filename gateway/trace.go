@@ -46,7 +46,8 @@ func (c *client) traceIn(cmd *wire.Command) {
 		line = append(line, withoutSecrets(cmd.Arg))
 	case wire.OpInfo, wire.OpErr:
 		line = append(line, string(cmd.Arg))
-	case wire.OpNone, wire.OpHPub, wire.OpSub, wire.OpPing, wire.OpPong, wire.OpOK:
+	case wire.OpNone, wire.OpHPub, wire.OpSub, wire.OpPing, wire.OpPong, wire.OpOK, wire.OpMsg,
+		wire.OpHMsg:
 	}
 	c.trace("<<- [{line}]", strings.Join(line, " "))
 	if cmd.Op == wire.OpPub {

@@ -23,12 +23,13 @@ func checkWebsocket(o *server.Options, upstream bool) error {
 	case w.TLSConfig == nil && !w.NoTLS:
 		return errors.New("websocket requires TLS configuration: add tls to the block, or no_tls: true for clear text")
 	case w.JWTCookie != "" && !upstream && len(o.TrustedOperators)+len(o.TrustedKeys) == 0:
-		return fmt.Errorf("trusted operators or trusted keys configuration is required for JWT authentication via cookie %q",
-			w.JWTCookie)
+		return fmt.Errorf("trusted operators or trusted keys configuration is required for JWT authentication "+
+			"via cookie %q", w.JWTCookie)
 	case w.Token != "" && (w.Username != "" || w.Password != ""):
 		return errors.New("websocket authorization has a token and a user: only one of the two can be")
 	case (w.Token != "" || w.Username != "") && len(o.Users)+len(o.Nkeys) > 0:
-		return errors.New("websocket authorization cannot be combined with users and nkeys: restrict users with allowed_connection_types")
+		return errors.New("websocket authorization cannot be combined with users and nkeys: " +
+			"restrict users with allowed_connection_types")
 	case len(w.TLSPinnedCerts) > 0 && w.TLSConfig == nil:
 		return errors.New("websocket: pinned_certs need tls")
 	}
@@ -143,7 +144,8 @@ func (c *client) upgrade(set *settings) bool {
 	}
 	conn, req, err := ws.Upgrade(c.stream, &ws.Options{
 		SameOrigin: o.SameOrigin, AllowedOrigins: o.AllowedOrigins, Compression: o.Compression, Headers: o.Headers,
-		Secure: o.TLSConfig != nil, MaxCompressed: max(2*int(set.MaxPayload), 8<<20), WriteDeadline: c.writeDeadline, //nolint:mnd // several messages
+		Secure: o.TLSConfig != nil, WriteDeadline: c.writeDeadline,
+		MaxCompressed: max(2*int(set.MaxPayload), 8<<20), //nolint:mnd // several messages
 	})
 	if err != nil {
 		c.fault("websocket handshake error: {error}", quoted("error", err.Error()))
@@ -184,8 +186,10 @@ func (c *client) useCookies() {
 		to     *string
 		cookie string
 	}{
-		{&c.options.JWT, w.JWTCookie}, {&c.options.User, w.UsernameCookie},
-		{&c.options.Pass, w.PasswordCookie}, {&c.options.Token, w.TokenCookie},
+		{&c.options.JWT, w.JWTCookie},
+		{&c.options.User, w.UsernameCookie},
+		{&c.options.Pass, w.PasswordCookie},
+		{&c.options.Token, w.TokenCookie},
 	} {
 		if *f.to == "" && f.cookie != "" {
 			*f.to = c.request.Cookies[f.cookie]
@@ -205,6 +209,8 @@ const (
 )
 
 // websocketStatus is how a CLOSE frame tells the reason.
+//
+//nolint:exhaustive // what has no code of its own is an error of the server's
 func (r CloseReason) websocketStatus() uint16 {
 	switch r {
 	case ReasonClientClosed:

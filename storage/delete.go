@@ -211,7 +211,8 @@ func (l *Log) resolveMatching(p *plan, filter Filter, upTo, keep uint64) {
 		x.eachKey(filter, func(id uint32) bool {
 			for ord := x.keys.info(id).chainFirst; ord != 0 && ord-1 < limit; ord = x.at(ord - 1).next {
 				if x.isHeadLive(ord - 1) {
-					v.list = append(v.list, victim{seq: x.at(ord - 1).seq, ord: ord - 1, size: l.sizeOf(x, ord-1), x: x})
+					found := victim{seq: x.at(ord - 1).seq, ord: ord - 1, size: l.sizeOf(x, ord-1), x: x}
+					v.list = append(v.list, found)
 				}
 			}
 			return true
@@ -257,7 +258,9 @@ func (l *Log) queueDelete(g *group, flags deleteFlags, done Done) {
 	t := g.touch(l)
 	for i := range l.scratch.list {
 		if v := &l.scratch.list[i]; v.run != nil {
-			t.bury(removalOp{run: v.run, from: v.ord, to: v.ord + 1, msgs: 1, bytes: v.size, seq: v.seq, end: v.seq + 1})
+			t.bury(removalOp{
+				run: v.run, from: v.ord, to: v.ord + 1, msgs: 1, bytes: v.size, seq: v.seq, end: v.seq + 1,
+			})
 		} else {
 			t.remove(v.x, v.ord, v.ord+1)
 		}

@@ -2,8 +2,6 @@ package storage
 
 import (
 	"sort"
-
-	"github.com/noetl/ehdb-gateway/storage/part"
 )
 
 // front says what to remove of the oldest records of a log.
@@ -44,18 +42,10 @@ func planFront(views []sealedView, ram, upTo, keep uint64) (f front, err error) 
 	limits := make([]uint32, len(views))
 	total := ram
 	for i := range views {
-		v := &views[i]
-		limits[i] = v.info.Count
-		if upTo != 0 && upTo <= v.info.LastSeq {
-			var sec *part.Section
-			if sec, err = v.section(); err == nil {
-				limits[i], err = sec.Lower(upTo)
-			}
-			if err != nil {
-				return f, err
-			}
+		if limits[i], err = views[i].below(upTo); err != nil {
+			return f, err
 		}
-		total += v.leftBelow(limits[i])
+		total += views[i].leftBelow(limits[i])
 	}
 	left := ^uint64(0)
 	if keep > 0 {
@@ -83,6 +73,18 @@ func planFront(views []sealedView, ram, upTo, keep uint64) (f front, err error) 
 		f.ram.most = left
 	}
 	return f, nil
+}
+
+// below returns the ordinal that what is below sequence upTo (0: all) is below.
+func (v *sealedView) below(upTo uint64) (uint32, error) {
+	if upTo == 0 || upTo > v.info.LastSeq {
+		return v.info.Count, nil
+	}
+	sec, err := v.section()
+	if err != nil {
+		return 0, err
+	}
+	return sec.Lower(upTo)
 }
 
 // leftBelow returns how many records below ord are left.
@@ -172,7 +174,9 @@ func (l *Log) queueTruncate(g *group, f *front, stretches []stretch, done Done) 
 	})
 	t := g.touch(l)
 	for _, r := range f.runs {
-		t.bury(removalOp{run: r.run, to: uint64(r.to), msgs: r.msgs, bytes: r.bytes, seq: r.run.info.FirstSeq, end: below})
+		t.bury(removalOp{
+			run: r.run, to: uint64(r.to), msgs: r.msgs, bytes: r.bytes, seq: r.run.info.FirstSeq, end: below,
+		})
 	}
 	for _, s := range stretches {
 		t.remove(s.x, s.from, s.to)

@@ -105,6 +105,7 @@ func bothKinds(t *testing.T, test func(t *testing.T, seal bool)) {
 }
 
 func testPurgeOfFullDisk(t *testing.T, seal bool) {
+	t.Helper()
 	for _, segments := range []int{3, 4, 5, 12} {
 		for _, pct := range []int{50, 80, 95, 100} {
 			t.Run(fmt.Sprintf("%d segments, %d percent", segments, pct), func(t *testing.T) {
@@ -127,6 +128,7 @@ func testPurgeOfFullDisk(t *testing.T, seal bool) {
 func TestPurgeOfFullDiskThenOpen(t *testing.T) { bothKinds(t, testPurgeOfFullDiskThenOpen) }
 
 func testPurgeOfFullDiskThenOpen(t *testing.T, seal bool) {
+	t.Helper()
 	for _, pct := range []int{50, 80, 100} {
 		t.Run(fmt.Sprint(pct), func(t *testing.T) {
 			f := fillDisk(t, seal, 5, pct)
@@ -163,6 +165,7 @@ func testPurgeOfFullDiskThenOpen(t *testing.T, seal bool) {
 func TestAcksLeaveRoomForDeletions(t *testing.T) { bothKinds(t, testAcksLeaveRoomForDeletions) }
 
 func testAcksLeaveRoomForDeletions(t *testing.T, seal bool) {
+	t.Helper()
 	f := fillDisk(t, seal, 5, 80)
 	acks, err := f.s.OpenStateLog(f.b.ID() + 1)
 	if err != nil {
@@ -198,6 +201,7 @@ func testAcksLeaveRoomForDeletions(t *testing.T, seal bool) {
 func TestFloodOfFullDisk(t *testing.T) { bothKinds(t, testFloodOfFullDisk) }
 
 func testFloodOfFullDisk(t *testing.T, seal bool) {
+	t.Helper()
 	f := fillDisk(t, seal, 5, 80)
 	f.s.w.mu.Lock()
 	f.s.w.noRoom = nil // as if it had not been noticed yet
@@ -222,7 +226,9 @@ func testFloodOfFullDisk(t *testing.T, seal bool) {
 // refusal says so, and purging what is older, or more room, helps.
 func TestDeletedBehindWhatStays(t *testing.T) { bothKinds(t, testDeletedBehindWhatStays) }
 
+//nolint:revive // seal is a kind of store
 func testDeletedBehindWhatStays(t *testing.T, seal bool) {
+	t.Helper()
 	f := fillDisk(t, seal, 12, 100)
 	var seqs []uint64
 	for seq := f.na * 6 / 10; seq <= f.na; seq++ {

@@ -107,6 +107,8 @@ func (g *group) touch(l *Log) *touch {
 		g.touches = append(g.touches, touch{})
 	}
 	t := &g.touches[l.touch]
-	*t = touch{log: l, idx: l.head.tail, end: l.head.tail.end, seq: l.lastSeq, time: l.lastTime, removals: t.removals[:0]}
+	*t = touch{
+		log: l, idx: l.head.tail, end: l.head.tail.end, seq: l.lastSeq, time: l.lastTime, removals: t.removals[:0],
+	}
 	return t
 }

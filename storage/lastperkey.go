@@ -12,8 +12,7 @@ func (l *Log) LastPerKey(filters []Filter, upTo uint64, limit int) (seqs []uint6
 	seen := keySet{}
 	ram := l.vis.ram()
 	several := len(ram) > 1 || len(l.vis.sealed) > 0
-	for i := len(ram) - 1; i >= 0; i-- {
-		x := ram[i]
+	for _, x := range slices.Backward(ram) {
 		bound := x.below(upTo)
 		x.eachMatch(filters, func(id uint32) {
 			ord := x.chainUpTo(x.keys.info(id), bound)

@@ -95,7 +95,9 @@ func (sl *sealer) dropDead() error {
 	for _, log := range m.logs {
 		log.l.mu.Lock()
 		if v := log.view(); v != nil {
-			v.sealed = slices.DeleteFunc(slices.Clone(v.sealed), func(s *sealed) bool { return slices.Contains(log.runs, s) })
+			v.sealed = slices.DeleteFunc(slices.Clone(v.sealed), func(s *sealed) bool {
+				return slices.Contains(log.runs, s)
+			})
 			log.l.version++
 		}
 		log.l.mu.Unlock()

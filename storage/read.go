@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"sort"
 
 	"github.com/noetl/ehdb-gateway/storage/part"
@@ -223,9 +224,9 @@ func (l *Log) Last(filter Filter, upTo uint64) (Record, error) {
 	var views []sealedView
 	r, err := l.read(func(v *view) (spot, error) {
 		ram := v.ram()
-		for i := len(ram) - 1; i >= 0; i-- {
-			if ord, ok := ram[i].lastMatch(filter, ram[i].below(upTo)); ok {
-				return spot{ram[i], ord}, nil
+		for _, x := range slices.Backward(ram) {
+			if ord, ok := x.lastMatch(filter, x.below(upTo)); ok {
+				return spot{x, ord}, nil
 			}
 		}
 		var err error
@@ -546,31 +547,4 @@ func (l *Log) EachKey(filter Filter, fn func(key []byte, ks KeyState) bool) {
 			at = it.end
 		}
 	}
-}
-
-// walkKeys calls fn for the matching keys with visible records among the next ids from from, at most most of them, and
-// returns where to go on.
-func (x *index) walkKeys(from uint32, most int, filter Filter, fn func([]byte, KeyState)) (next uint32, more bool) {
-	if filter != nil && filter.Literal() {
-		x.eachKey(filter, func(id uint32) bool {
-			if ks := x.visibleKey(x.keys.info(id)); ks.Count > 0 {
-				fn(x.keys.key(id), ks)
-			}
-			return true
-		})
-		return 0, false
-	}
-	for id := from; id < x.keys.ids; id++ {
-		k := x.keys.info(id)
-		if k.chained == 0 || filter != nil && !filter.Match(x.keys.key(id)) {
-			continue
-		}
-		if ks := x.visibleKey(k); ks.Count > 0 {
-			fn(x.keys.key(id), ks)
-			if most--; most == 0 {
-				return id + 1, true
-			}
-		}
-	}
-	return 0, false
 }

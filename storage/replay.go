@@ -422,17 +422,9 @@ func (l *replayLog) removeSealed(from, to uint64) error {
 			s.die(0, s.info.Count, s.head.msgs, s.head.bytes)
 			continue
 		}
-		sec := l.secs[s]
-		if sec == nil {
-			var err error
-			v := sealedView{sealed: s}
-			if sec, err = v.section(); err != nil {
-				return err
-			}
-			if l.secs == nil {
-				l.secs = map[*sealed]*part.Section{}
-			}
-			l.secs[s] = sec
+		sec, err := l.section(s)
+		if err != nil {
+			return err
 		}
 		lo, err := sec.Lower(from)
 		if err != nil {
@@ -449,6 +441,23 @@ func (l *replayLog) removeSealed(from, to uint64) error {
 		s.die(lo, hi, n, bytes)
 	}
 	return nil
+}
+
+// section returns the section of s, which is kept open.
+func (l *replayLog) section(s *sealed) (*part.Section, error) {
+	if sec := l.secs[s]; sec != nil {
+		return sec, nil
+	}
+	v := sealedView{sealed: s}
+	sec, err := v.section()
+	if err != nil {
+		return nil, err
+	}
+	if l.secs == nil {
+		l.secs = map[*sealed]*part.Section{}
+	}
+	l.secs[s] = sec
+	return sec, nil
 }
 
 // die deletes the ordinals in [lo, hi) in both views.

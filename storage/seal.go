@@ -98,7 +98,8 @@ func (s *StateLog) checkpointed() (stateJob, bool) {
 	pos := s.w.shards[s.meta.Shards[0]].head
 	s.w.mu.Unlock()
 	return stateJob{l: s, log: manifest.Log{
-		ID: uint64(s.meta.ID), Spec: appendLog(nil, &s.meta), Checkpoint: slices.Clone(s.entries), CheckpointPosition: pos,
+		ID: uint64(s.meta.ID), Spec: appendLog(nil, &s.meta),
+		Checkpoint: slices.Clone(s.entries), CheckpointPosition: pos,
 	}}, true
 }
 

@@ -332,8 +332,8 @@ func TestSealCrashAtEveryOp(t *testing.T) {
 }
 
 func lastEqual(history []world, w world) int {
-	for i := len(history) - 1; i >= 0; i-- {
-		if w.equal(history[i]) {
+	for i, h := range slices.Backward(history) {
+		if w.equal(h) {
 			return i
 		}
 	}

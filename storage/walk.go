@@ -92,17 +92,9 @@ func mergeKeys(views []sealedView, filter Filter, fn func(key []byte, ks KeyStat
 		walks[i] = k
 	}
 	for {
-		var least *keysOf
-		for _, k := range walks {
-			if k.err != nil {
-				return k.err
-			}
-			if k.ok && (least == nil || bytes.Compare(k.key, least.key) < 0) {
-				least = k
-			}
-		}
-		if least == nil {
-			return nil
+		least, err := leastKey(walks)
+		if err != nil || least == nil {
+			return err
 		}
 		var ks KeyState
 		key := least.key
@@ -119,6 +111,19 @@ func mergeKeys(views []sealedView, filter Filter, fn func(key []byte, ks KeyStat
 		}
 		least.step()
 	}
+}
+
+// leastKey returns the walk that is at the lowest key; nil if all have ended.
+func leastKey(walks []*keysOf) (least *keysOf, err error) {
+	for _, k := range walks {
+		if k.err != nil {
+			return nil, k.err
+		}
+		if k.ok && (least == nil || bytes.Compare(k.key, least.key) < 0) {
+			least = k
+		}
+	}
+	return least, nil
 }
 
 func (v *sealedView) eachKey(filter Filter, fn func(key []byte, ks KeyState) bool) error {
@@ -240,4 +245,31 @@ func (l *Log) gaps(want uint64) (gaps []seqRun, next uint64, more bool) {
 		gaps = append(gaps, seqRun{want, last + 1 - want})
 	}
 	return gaps, 0, false
+}
+
+// walkKeys calls fn for the matching keys with visible records among the next ids from from, at most most of them, and
+// returns where to go on.
+func (x *index) walkKeys(from uint32, most int, filter Filter, fn func([]byte, KeyState)) (next uint32, more bool) {
+	if filter != nil && filter.Literal() {
+		x.eachKey(filter, func(id uint32) bool {
+			if ks := x.visibleKey(x.keys.info(id)); ks.Count > 0 {
+				fn(x.keys.key(id), ks)
+			}
+			return true
+		})
+		return 0, false
+	}
+	for id := from; id < x.keys.ids; id++ {
+		k := x.keys.info(id)
+		if k.chained == 0 || filter != nil && !filter.Match(x.keys.key(id)) {
+			continue
+		}
+		if ks := x.visibleKey(k); ks.Count > 0 {
+			fn(x.keys.key(id), ks)
+			if most--; most == 0 {
+				return id + 1, true
+			}
+		}
+	}
+	return 0, false
 }

@@ -12,7 +12,8 @@ func originServers(list []config.Upstream) (out []source.Upstream) {
 	for i := range list {
 		u := &list[i]
 		out = append(out, source.Upstream{
-			Name: u.Name, API: u.API, RemoteAPI: u.RemoteAPI, Accounts: u.Accounts, URL: u.URL, Options: clientOptions(u),
+			Name: u.Name, API: u.API, RemoteAPI: u.RemoteAPI, Accounts: u.Accounts, URL: u.URL,
+			Options: clientOptions(u),
 		})
 	}
 	return out

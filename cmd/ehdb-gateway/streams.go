@@ -74,7 +74,9 @@ func outsiders(cfg *config.Config) []string {
 	}
 	slices.Sort(names)
 	elsewhere := func(name string) bool {
-		return slices.ContainsFunc(cfg.Accounts, func(a *accounts.Account) bool { return a.Name == name && a.ImportsJetStream() })
+		return slices.ContainsFunc(cfg.Accounts, func(a *accounts.Account) bool {
+			return a.Name == name && a.ImportsJetStream()
+		})
 	}
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
 		_, has := cfg.JetStreamAccounts[name]
@@ -281,7 +283,8 @@ func (s *streams) measured() metrics.JetStream {
 	out.FileBytes, out.MemoryBytes = j.Store, j.Memory
 	out.APIRequests, out.APIErrors = j.API.Total, j.API.Errors
 	counts := s.svc.Counters()
-	out.Stalled, out.KeyBlocked = uint64(max(counts.Stalled, 0)), uint64(max(counts.KeyBlocked, 0)) //nolint:gosec // not negative
+	//nolint:gosec // not negative
+	out.Stalled, out.KeyBlocked = uint64(max(counts.Stalled, 0)), uint64(max(counts.KeyBlocked, 0))
 	return out
 }
 

@@ -194,7 +194,8 @@ func missingConsumer(s *server.StreamDetail, o *server.HealthzOptions) []server.
 func (u *upstreams) measured() metrics.Upstream {
 	s := u.gw.Stats().Upstream
 	out := metrics.Upstream{
-		Connections: uint64(s.Connections), BytesIn: uint64(s.BytesIn), BytesOut: uint64(s.BytesOut), //nolint:gosec // counters
+		//nolint:gosec // counters
+		Connections: uint64(s.Connections), BytesIn: uint64(s.BytesIn), BytesOut: uint64(s.BytesOut),
 		Refused: uint64(s.Refused), Lost: uint64(s.Lost), Stale: uint64(s.Stale), //nolint:gosec // counters
 	}
 	for _, up := range u.Stats() {

@@ -54,7 +54,7 @@ func (q *query) text(name string) string { return q.values.Get(name) }
 
 func (q *query) fail(kind, name string, err error) {
 	if q.err == nil {
-		q.err = fmt.Errorf("Error decoding %s for '%s': %w", kind, name, err) //nolint:staticcheck // nats-server's text
+		q.err = fmt.Errorf("Error decoding %s for '%s': %w", kind, name, err) // nats-server's text
 	}
 }
 
@@ -104,7 +104,7 @@ func (q *query) state() server.ConnState {
 		return server.ConnAll
 	default:
 		if q.err == nil {
-			q.err = fmt.Errorf("Error decoding state for %s", v) //nolint:staticcheck // nats-server's text
+			q.err = fmt.Errorf("Error decoding state for %s", v) // nats-server's text
 		}
 	}
 	return server.ConnOpen

@@ -184,6 +184,8 @@ func parseOrigin(s string) (origin, error) {
 }
 
 // splitHost parts host and port, which has the scheme's default.
+//
+//nolint:revive // secure is a scheme
 func splitHost(s string, secure bool) (host, port string) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {

@@ -207,8 +207,8 @@ func (b *Bus) settle(f *flags, lookupEnv func(string) (string, bool)) error {
 func (c *Config) passOn() error {
 	o := c.Server
 	if o.ProxyProtocol && c.Bus.ProxyProtocol {
-		return errors.New("proxy_protocol and bus.proxy_protocol: the servers upstream would be told the address of the " +
-			"proxy in front of this gateway for that of every client; set one of them")
+		return errors.New("proxy_protocol and bus.proxy_protocol: the servers upstream would be told the address of " +
+			"the proxy in front of this gateway for that of every client; set one of them")
 	}
 	var aside []string
 	for name, used := range map[string]bool{
@@ -223,8 +223,8 @@ func (c *Config) passOn() error {
 		}
 	}
 	if len(aside) > 0 {
-		c.Warnings = append(c.Warnings, "Bus mode nats: the servers upstream decide about logins and keep the streams; "+
-			"not used of this configuration: "+listed(aside))
+		c.Warnings = append(c.Warnings, "Bus mode nats: the servers upstream decide about logins and keep the "+
+			"streams; not used of this configuration: "+listed(aside))
 	}
 	o.JetStream, o.TLSMap = false, false
 	o.TrustedOperators, o.TrustedKeys, o.AccountResolver = nil, nil, nil

@@ -18,8 +18,8 @@ const (
 // The environment's names for the mode: ours, and the one that operators of command buses already use.
 var modeVariables = []string{"EHDB_BUS", "NOETL_COMMAND_BUS"}
 
-// chooseMode settles the mode: the flag, else the environment, else the file, else unsaid. Variables that contradict each other are an error: an operator who rolls back with one of them must not be
-// overruled by a forgotten other.
+// chooseMode settles the mode: the flag, else the environment, else the file, else unsaid. Variables that contradict
+// each other are an error: an operator who rolls back with one of them must not be overruled by a forgotten other.
 func chooseMode(flagged string, lookupEnv func(string) (string, bool), file, unsaid Mode) (Mode, error) {
 	mode, source := unsaid, ""
 	if file != "" {
@@ -45,7 +45,8 @@ func chooseMode(flagged string, lookupEnv func(string) (string, bool), file, uns
 		return mode, nil
 	case ModeShadow:
 		return "", fmt.Errorf("bus mode %q (from %s) is not served by this build: %q passes clients on to the NATS "+
-			"servers and keeps no copy, %q serves them from this server's own streams", mode, source, ModeNATS, ModeEHDB)
+			"servers and keeps no copy, %q serves them from this server's own streams",
+			mode, source, ModeNATS, ModeEHDB)
 	default:
 		return "", fmt.Errorf("bus mode %q (from %s) is not one of ehdb, nats, shadow", mode, source)
 	}

@@ -178,8 +178,8 @@ func storageStats(ch chan<- prometheus.Metric, j *JetStream) {
 func (c *collector) shards(ch chan<- prometheus.Metric, j *JetStream) {
 	committed := desc("ehdb_feed_shard_committed", "Durable position of the shard, global and monotonic.", "shard")
 	queued := desc("ehdb_storage_queue_bytes", "Bytes waiting to be committed.", "shard")
-	from := desc("ehdb_feed_shard_resume_from", "Position of the shard that the last start read on from: what is before "+
-		"it was sealed (persisted), or there was nothing sealed (fallback_beginning).", "shard", "origin")
+	from := desc("ehdb_feed_shard_resume_from", "Position of the shard that the last start read on from: what is "+
+		"before it was sealed (persisted), or there was nothing sealed (fallback_beginning).", "shard", "origin")
 	tip := desc("ehdb_feed_shard_resume_tip", "Position of the shard that the last start read up to.", "shard")
 	replayed := desc("ehdb_feed_shard_resume_replay_records", "Records of the shard that the last start read.", "shard")
 	for i := range max(c.s.Shards, len(j.Storage.Shards)) {

@@ -192,8 +192,8 @@ func forgetAll(list []dead, last uint64) (change []byte) {
 	return change
 }
 
-// letters reads the messages of list, as many as fit into one commit: n is how many of list that is. Those that left the
-// stream are left out.
+// letters reads the messages of list, as many as fit into one commit: n is how many of list that is. Those that left
+// the stream are left out.
 func (c *Consumer) letters(list []dead) (letters []DeadLetterMsg, n int, err error) {
 	size := 0
 	for n < min(len(list), buryMost) && size < buryBytes {

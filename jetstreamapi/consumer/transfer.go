@@ -30,9 +30,10 @@ type Position struct{ Consumer, Stream uint64 }
 
 // PendingState is one message that was delivered and is not done.
 type PendingState struct {
-	Stream     uint64 // sequence
-	Consumer   uint64 // sequence of the first delivery; if it was passed over (ehdb.key_shared), of the next one then
-	Deliveries uint64 // so far; 0: the only one reached nobody and it is requeued, or it was passed over and is due never
+	Stream   uint64 // sequence
+	Consumer uint64 // sequence of the first delivery; if it was passed over (ehdb.key_shared), of the next one then
+	// Deliveries so far; 0: the only one reached nobody and it is requeued, or it was passed over and is due never.
+	Deliveries uint64
 	FirstSent  int64
 	LastSent   int64 // or last reported in progress
 	Due        int64 // when it is to be delivered again; math.MaxInt64: never

@@ -93,7 +93,8 @@ func (n *node) start(ctx context.Context, stream string) (time.Duration, error) 
 		return 0, err
 	}
 	const port = 24722
-	n.cmd = exec.Command(n.bin, "-a", "127.0.0.1", "-p", strconv.Itoa(port), "-js", "-sd", filepath.Join(n.dir, "store"))
+	n.cmd = exec.Command(n.bin, "-a", "127.0.0.1", "-p", strconv.Itoa(port),
+		"-js", "-sd", filepath.Join(n.dir, "store"))
 	began := time.Now()
 	if err := n.cmd.Start(); err != nil {
 		return 0, err
@@ -281,7 +282,9 @@ func (n *node) workQueue(ctx context.Context, p params, f *figures) error {
 		}
 	}
 	<-n.js.PublishAsyncComplete()
-	c, err := q.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "C", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 10_000})
+	c, err := q.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		Durable: "C", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 10_000,
+	})
 	if err != nil {
 		return err
 	}

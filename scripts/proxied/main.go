@@ -195,7 +195,7 @@ func (p *pair) startNATS() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer log.Close() //nolint:errcheck // the child writes to it
+	defer log.Close() // the child writes to it
 	p.nats.Stdout, p.nats.Stderr = log, log
 	p.nats.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := p.nats.Start(); err != nil {
@@ -205,7 +205,7 @@ func (p *pair) startNATS() (string, error) {
 	go func() { ended <- p.nats.Wait() }()
 	for {
 		select {
-		case <-ended:
+		case <-ended: //nolint:errcheck // what it said tells more
 			said, _ := os.ReadFile(p.path("nats.log"))
 			return "", fmt.Errorf("nats-server ended: %s", said)
 		case <-time.After(5 * time.Millisecond):
