@@ -125,6 +125,9 @@ func (g *generator) createStream(s string) string {
 	if g.one(2) {
 		f["allow_direct"] = "true"
 	}
+	if g.atomic {
+		f["allow_atomic"] = "true"
+	}
 	recoverable(f)
 	g.streams[s] = f
 	return "api STREAM.CREATE." + s + " " + fieldJSON(f)

@@ -56,6 +56,9 @@ func (g *generator) startCopies() string {
 	if g.one(4) {
 		g.streams["A"]["max_msgs"] = "5"
 	}
+	if g.atomic {
+		g.streams["A"]["allow_atomic"] = "true"
+	}
 	return "api STREAM.CREATE.A " + fieldJSON(g.streams["A"])
 }
 

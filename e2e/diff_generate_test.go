@@ -21,6 +21,7 @@ type generator struct {
 	published int
 	all       bool                         // consumers with ack policy all, and nothing that removes messages: see ackPolicy
 	copies    bool                         // B is a copy of A
+	atomic    bool                         // many publishes belong to atomic batches
 	batches   map[string]int               // by "S.ID": the last sequence of an atomic batch
 	streams   map[string]map[string]string // by name: the newest configuration's fields
 	consumers map[string]map[string]string // by "S.C"
@@ -35,7 +36,7 @@ func newGenerator(seed uint64) *generator {
 
 // script returns n lines. The first ones make a stream, else nothing would happen for long.
 func (g *generator) script(n int) []string {
-	g.all = g.one(6)
+	g.all, g.atomic = g.one(6), g.one(4)
 	var out []string
 	if g.one(4) && !g.all {
 		out = append(out, g.startCopies(), g.createCopy())
@@ -261,7 +262,7 @@ func (g *generator) publish(s string) string {
 			h[k] = g.pick("1h", "5", "a.1", "a.2", "sub", "Europe/Paris", "x", "never")
 		}
 	}
-	if g.streams[s]["allow_atomic"] == "true" && g.one(2) || g.one(100) {
+	if g.atomic && g.r.IntN(3) > 0 || g.one(100) {
 		g.batched(s, h)
 	}
 	if len(h) == 0 {
