@@ -18,8 +18,8 @@ type Options struct {
 	Server *server.Options
 	// Bus carries the messages.
 	Bus bus.Bus
-	// Upstream, if not nil, leads to the servers that serve the clients in this one's place: what they send and are sent
-	// passes, and nothing is decided here, logins included. Bus is not used then.
+	// Upstream, if not nil, leads to the servers that serve the clients in this one's place: what they send and
+	// are sent passes, and nothing is decided here, logins included. Bus is not used then.
 	Upstream Upstream
 	// Logger takes the log; nil discards it.
 	Logger *slog.Logger

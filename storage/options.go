@@ -21,15 +21,17 @@ type Options struct {
 	SegmentSize int64  // bytes of a segment of the write-ahead log; default 64 MiB
 
 	// Seal has records moved from the write-ahead log to parts, when it holds more than SealBytes (default 128 MiB) or
-	// SealRecords (default 1 Mi) that are not sealed, or one that is older than SealMaxAge (default 5 s). A directory that
-	// has parts is always sealed.
+	// SealRecords (default 1 Mi) that are not sealed, or one that is older than SealMaxAge (default 5 s). A
+	// directory that has parts is always sealed.
 	Seal        bool
 	SealBytes   int64
 	SealRecords int64
 	SealMaxAge  time.Duration
-	Memory      int64      // bytes of RAM for what is read of parts and for the index of what is not sealed; default 256 MiB
-	Codec       part.Codec // of parts
-	Keys        *part.Keys // of parts; nil: they are not encrypted
+	// Memory is how many bytes of RAM there are for what is read of parts and for the index of what is not sealed;
+	// default 256 MiB.
+	Memory int64
+	Codec  part.Codec // of parts
+	Keys   *part.Keys // of parts; nil: they are not encrypted
 }
 
 // Events tells what happens inside a Store; any func may be nil. They are called on the store's own goroutines.
@@ -37,8 +39,8 @@ type Events struct {
 	// TailCut: the last block was damaged or not whole at open, and was cut off: bytes from offset of the file path.
 	// What a crash leaves is never acknowledged; what was can only be in it if the disk damaged it afterwards.
 	TailCut func(path string, offset int64, bytes int64)
-	// NoSpace: no room for the next segment; appends are refused with ErrStopped until Resumed. Its text names the file
-	// that could not be written; that of the refusals does not.
+	// NoSpace: no room for the next segment; appends are refused with ErrStopped until Resumed. Its text names the
+	// file that could not be written; that of the refusals does not.
 	NoSpace func(err error)
 	// Resumed: room is back.
 	Resumed func()

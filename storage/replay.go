@@ -29,7 +29,8 @@ type replayer struct {
 func newReplayer(s *Store) *replayer {
 	n := len(s.w.shards)
 	return &replayer{
-		s: s, w: s.w, logs: map[LogID]*replayLog{}, seen: make([]bool, n), begin: make([]uint64, n), counts: make([]uint64, n),
+		s: s, w: s.w, logs: map[LogID]*replayLog{},
+		seen: make([]bool, n), begin: make([]uint64, n), counts: make([]uint64, n),
 	}
 }
 
@@ -42,8 +43,8 @@ type replayLog struct {
 	known bool
 	// late are records that were written again, to let go of their first place, which is gone: they are out of order.
 	late map[uint64]lateRecord
-	// Of what the manifest knows: records of a log up to sealed, and those of a state log that have positions below skip,
-	// are accounted for.
+	// Of what the manifest knows: records of a log up to sealed, and those of a state log that have positions
+	// below skip, are accounted for.
 	sealed, skip uint64
 	secs         map[*sealed]*part.Section
 }

@@ -19,8 +19,8 @@ import (
 
 // Options configure an Upstream.
 type Options struct {
-	// URLs of the servers: nats://host:port, or tls:// for those that must speak TLS, and nothing else in them. A server
-	// that requires TLS gets it whatever its scheme.
+	// URLs of the servers: nats://host:port, or tls:// for those that must speak TLS, and nothing else in them. A
+	// server that requires TLS gets it whatever its scheme.
 	URLs []*url.URL
 	// Timeout bounds one Open in all: lookups, attempts and the pauses between them. It has to be below the time that
 	// clients wait for an INFO, so that they hear a reason.

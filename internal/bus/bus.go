@@ -40,9 +40,10 @@ type Delivery struct {
 
 // Sink receives what its session's subscriptions match.
 type Sink interface {
-	// Deliver takes a batch, in order. A nil result means go on. A non-nil result asks the publisher to pause, where it
-	// can pause (a client's read loop), until the channel is closed: this is how a full queue slows its producers down
-	// instead of dropping. The messages of the batch are taken (or answered with an error) either way.
+	// Deliver takes a batch, in order. A nil result means go on. A non-nil result asks the publisher to pause,
+	// where it can pause (a client's read loop), until the channel is closed: this is how a full queue slows its
+	// producers down instead of dropping. The messages of the batch are taken (or answered with an error) either
+	// way.
 	Deliver(batch []Delivery) (stall <-chan struct{})
 }
 
@@ -86,8 +87,8 @@ type Bus interface {
 	HasQueueInterest(account, subject, queue string) bool
 	// WatchInterest calls changed whenever interest in the literal subject appears (true) or ends (false), starting
 	// after the call returns; with a queue, only its members' interest. changed runs on the goroutine that
-	// (un)subscribed, under no lock of the bus, and must neither block nor publish; calls for quick changes may come out
-	// of order, so treat one as a hint and ask HasInterest. cancel ends the watch.
+	// (un)subscribed, under no lock of the bus, and must neither block nor publish; calls for quick changes may
+	// come out of order, so treat one as a hint and ask HasInterest. cancel ends the watch.
 	WatchInterest(account, subject, queue string, changed func(interest bool)) (cancel func())
 }
 
