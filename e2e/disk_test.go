@@ -134,3 +134,23 @@ func TestReadOnlyDisk(t *testing.T) {
 		}
 	}
 }
+
+// TestSmallDiskAgain fills a small disk and purges, again and again: each time it takes messages again at once, and about
+// as many as before, however long the write-ahead log has grown meanwhile.
+func TestSmallDiskAgain(t *testing.T) {
+	p := startGateway(t, smallDisk(t, "80m"))
+	js, ctx := jetStream(t, connect(t, p.URL))
+	s, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "K", Subjects: []string{"k.>"}})
+	noErr(t, err)
+	for round := range 5 {
+		l := newLedger()
+		if err := fill(ctx, t, js, l); !isReasoned(err) {
+			t.Fatalf("round %d: a full disk was answered with %v", round, err)
+		}
+		if mb := len(l.published) / 10; mb < 10 {
+			t.Errorf("round %d: it was full after %d MB", round, mb)
+		}
+		noErr(t, s.Purge(ctx))
+		recovers(ctx, t, js, l)
+	}
+}

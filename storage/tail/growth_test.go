@@ -94,3 +94,32 @@ func TestGrowthWithoutSpace(t *testing.T) {
 	must(t, w.reopen())
 	must(t, w.close())
 }
+
+// TestGrowthOnSmallDisk fills segments on a disk that large ones would take most of: they stay small, until there is space.
+func TestGrowthOnSmallDisk(t *testing.T) {
+	mem := vfs.NewMem()
+	mem.SetCapacity(64 << 10)
+	o := smallOptions(mem)
+	o.SegmentSize, o.FirstSegment = 32<<10, 1<<10
+	w, err := open(o, image{})
+	must(t, err)
+	for i, want := range []int64{1 << 10, 2 << 10, 4 << 10, 4 << 10, 4 << 10} {
+		if got := fill(t, w); got != want {
+			t.Fatalf("segment %d has %d bytes, want %d", i, got, want)
+		}
+		if i == 3 {
+			must(t, w.reopen())
+		}
+	}
+	must(t, w.append(10<<10)) // larger than a segment would be
+	must(t, w.sync())
+	mem.SetCapacity(0)
+	var last int64
+	for range 4 {
+		last = fill(t, w)
+	}
+	if last != o.SegmentSize {
+		t.Fatalf("with space again a segment has %d bytes", last)
+	}
+	must(t, w.close())
+}

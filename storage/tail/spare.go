@@ -53,7 +53,7 @@ func newSpares(o Options) *spares {
 	return s
 }
 
-// follow says how large the last segment is that there is: the next one is twice as large.
+// follow says how large the last segment is that there is: the next one is twice as large, if the disk is not small.
 func (s *spares) follow(size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,11 +61,27 @@ func (s *spares) follow(size int64) {
 }
 
 func (s *spares) followLocked(size int64) {
-	if size >= s.max/2 { //nolint:mnd // doubles
-		s.size = s.max
-		return
+	next := max(s.size, min(2*size, s.max)) //nolint:mnd // doubles
+	if next > s.size && !s.isSmall(next) {
+		next = max(s.size, size)
 	}
-	s.size = max(s.size, 2*size)
+	s.size = min(next, s.max)
+}
+
+// shareOfFree is how many files of a size a disk must have room for before they may be that large: the log must not
+// take a small disk for itself.
+const shareOfFree = 8
+
+// isSmall reports whether a file of size bytes is small for what the disk has left, if the file system tells that.
+func (s *spares) isSmall(size int64) bool {
+	fs, ok := s.fs.(interface {
+		Free(dir string) (int64, error)
+	})
+	if !ok {
+		return true
+	}
+	free, err := fs.Free(s.dir)
+	return err != nil || free >= shareOfFree*size
 }
 
 // step returns the smaller of size and the next segment's size.
@@ -148,7 +164,7 @@ func (s *spares) reserveLocked(n int64) error {
 	waited := false
 	for s.readyLocked(n) < 0 {
 		for s.size < n {
-			s.followLocked(s.size)
+			s.size = min(2*s.size, s.max) //nolint:mnd // doubles
 		}
 		switch {
 		case s.closed:
