@@ -13,7 +13,7 @@ type Options struct {
 	Dir string // the log's own directory; made if missing
 
 	SegmentSize  int64 // bytes of a segment file, taken on disk in advance; default 64 MiB, at least 1 KiB
-	FirstSegment int64 // of a new log; each one after it is twice as large, up to SegmentSize, on a small disk less; default 2 MiB
+	FirstSegment int64 // of a new log; each next one is twice as large, to SegmentSize or less; default 2 MiB
 	Recycle      int   // how many dropped segments are kept to be used again; default 2, negative: none
 	OpenFiles    int   // how many files of old segments stay open for ReadAt; default 16
 
