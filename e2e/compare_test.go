@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,12 +96,22 @@ func normalise(key string, v any) any {
 		for i, x := range v {
 			v[i] = normalise("", x)
 		}
+		if key == "sources" { // nats-server shows their states in no order
+			slices.SortStableFunc(v, func(a, b any) int { return strings.Compare(nameOf(a), nameOf(b)) })
+		}
 		return v
 	case string:
 		return scrub(v)
 	default:
 		return v
 	}
+}
+
+// nameOf is the name of a JSON object; empty without one.
+func nameOf(v any) string {
+	m, _ := v.(map[string]any)
+	name, _ := m["name"].(string)
+	return name
 }
 
 // compare runs the case on a real nats-server and on the gateway and demands equal transcripts.

@@ -68,7 +68,8 @@ func TestDamageAndRepair(t *testing.T) {
 	}
 	bin, store := buildCtl(t), t.TempDir()
 	dir := filepath.Join(store, "ehdb")
-	p := startGateway(t, store)
+	// Nothing is sealed meanwhile: the damage is to be in the write-ahead log.
+	p := startGateway(t, store, "-c", writeFile(t, "late.conf", "ehdb { allow_tmp_store: true, seal_max_age: 1h }"))
 	js, ctx := jetStream(t, connect(t, p.URL))
 	want := map[string]map[uint64]string{"A": {}, "B": {}}
 	for name := range want {

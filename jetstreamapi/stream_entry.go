@@ -154,17 +154,22 @@ func (e *streamEntry) stop() {
 // state returns the stream's state as StreamInfo shows it.
 func (e *streamEntry) state(details bool, subjectsFilter string) server.StreamState {
 	st := e.stream.State(details, subjectsFilter)
-	st.Consumers = e.numLimited()
+	st.Consumers = e.countConsumers(func(cfg *server.ConsumerConfig) bool { return !cfg.Direct })
 	return st
 }
 
 // numLimited returns how many consumers count against limits.
 func (e *streamEntry) numLimited() int {
+	return e.countConsumers(func(cfg *server.ConsumerConfig) bool { return !cfg.Direct && !cfg.Sourcing })
+}
+
+// countConsumers counts the consumers whose configuration counts.
+func (e *streamEntry) countConsumers(counts func(*server.ConsumerConfig) bool) int {
 	e.acc.mu.RLock()
 	defer e.acc.mu.RUnlock()
 	n := 0
 	for _, c := range e.consumers {
-		if cfg := c.config(); !cfg.Direct && !cfg.Sourcing {
+		if counts(c.config()) {
 			n++
 		}
 	}
