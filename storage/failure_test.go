@@ -295,7 +295,7 @@ func TestIdleFailureIsTold(t *testing.T) {
 	s := open(t, o)
 	l := create(t, s)
 	told := make(chan error, 8)
-	for seq := uint64(1); seq <= 100; seq++ {
+	for seq := uint64(1); seq <= 600; seq++ {
 		if err := l.Append(rec(seq, "k", 300), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +307,7 @@ func TestIdleFailureIsTold(t *testing.T) {
 			told <- err
 		}
 	})
-	if n, err := l.Purge(nil, 0, 0, nil); n != 100 || err != nil {
+	if n, err := l.Purge(nil, 0, 0, nil); n != 600 || err != nil {
 		t.Fatal(n, err)
 	}
 	for name, ch := range map[string]chan error{"event": events, "OnVisible": told} {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -348,10 +349,12 @@ func TestSealFailAtEveryOp(t *testing.T) {
 	for n := int64(0); ; n++ {
 		disk := vfs.NewMem()
 		hook := vfs.FailAt(n, broken)
-		hit := false
+		var hit atomic.Bool
 		fault := vfs.NewFault(disk, func(op vfs.Op) error {
 			err := hook(op)
-			hit = hit || err != nil
+			if err != nil {
+				hit.Store(true)
+			}
 			return err
 		})
 		s, err := Open(t.Context(), sealedOptions(fault))
@@ -364,7 +367,7 @@ func TestSealFailAtEveryOp(t *testing.T) {
 		s.Close()
 		if err != nil {
 			failed++
-		} else if !hit {
+		} else if !hit.Load() {
 			break
 		}
 		again, err := Open(t.Context(), sealedOptions(disk.CrashClone(vfs.CrashOptions{})))
