@@ -246,13 +246,8 @@ func (a *Configured) bySecret(c *Credentials, proxied bool) (*Login, error) {
 // byNkey accepts who has signed the nonce.
 func (a *Configured) byNkey(c *Credentials, proxied bool) (*Login, error) {
 	u := a.nkeys[c.Nkey]
-	switch {
-	case u == nil:
-		return nil, ErrCredentials
-	case !u.allows(c.Type):
-		return nil, ErrConnectionType
-	case u.proxyRequired && !proxied:
-		return nil, ErrProxyRequired
+	if err := u.admits(c, proxied); err != nil {
+		return nil, err
 	}
 	if err := verifySignature(c.Nkey, c.Nonce, c.Sig); err != nil && c.Nkey != a.noAuthUser {
 		return nil, err
@@ -271,17 +266,26 @@ func (a *Configured) byCertificate(c *Credentials, proxied bool) (*Login, error)
 
 // accept checks what belongs to a user of that name; nil is nobody.
 func (u *configuredUser) accept(c *Credentials, proxied bool) (*Login, error) {
-	switch {
-	case u == nil:
-		return nil, ErrCredentials
-	case !u.allows(c.Type):
-		return nil, ErrConnectionType
-	case u.proxyRequired && !proxied:
-		return nil, ErrProxyRequired
-	case !samePassword(u.password, c.Password):
+	if err := u.admits(c, proxied); err != nil {
+		return nil, err
+	}
+	if !samePassword(u.password, c.Password) {
 		return nil, ErrCredentials
 	}
 	return u.login, nil
+}
+
+// admits checks what does not depend on how the user proves to be the one; nil is nobody.
+func (u *configuredUser) admits(c *Credentials, proxied bool) error {
+	switch {
+	case u == nil:
+		return ErrCredentials
+	case !u.allows(c.Type):
+		return ErrConnectionType
+	case u.proxyRequired && !proxied:
+		return ErrProxyRequired
+	}
+	return nil
 }
 
 func (u *configuredUser) allows(connectionType string) bool {

@@ -36,13 +36,18 @@ type StreamImport struct {
 
 // local is the subject here of a message that was sent to subject there.
 func (im *StreamImport) local(subject []byte) []byte {
+	return translate(im.In, im.From, im.To, subject)
+}
+
+// translate is subject on the other side of an import: what fn makes of it, itself if from is to, else to.
+func translate(fn func(string) string, from, to string, subject []byte) []byte {
 	switch {
-	case im.In != nil:
-		return []byte(im.In(string(subject)))
-	case im.From == im.To:
+	case fn != nil:
+		return []byte(fn(string(subject)))
+	case from == to:
 		return subject
 	}
-	return []byte(im.To)
+	return []byte(to)
 }
 
 // remote is the filter there for a subscription to filter here, false if they have no subject in common.
@@ -133,13 +138,7 @@ type LatencyExport struct {
 
 // remote is the subject there of a request that was sent to subject here.
 func (im *ServiceImport) remote(subject []byte) []byte {
-	switch {
-	case im.Map != nil:
-		return []byte(im.Map(string(subject)))
-	case im.From == im.To:
-		return subject
-	}
-	return []byte(im.To)
+	return translate(im.Map, im.From, im.To, subject)
 }
 
 // link is what a subscription is that stands for an import: one of the two.

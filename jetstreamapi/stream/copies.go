@@ -91,7 +91,7 @@ func (s *Stream) addMirrored(set *settings, batch []Copy, mapper Mapper) (done i
 // settled ends the addition of a batch: it trims, and gives the lock back.
 func (s *Stream) settled(set *settings) (stall <-chan struct{}) {
 	s.trim(set, false)
-	ready := s.answers.ready(s.log.Visible()) // of republished messages
+	ready := s.answers.ready(s.log.Visible()) // among copies: those that are republished
 	stall = s.answers.stall()
 	s.mu.Unlock()
 	if ready {

@@ -24,19 +24,7 @@ func (s *Stream) Deliver(batch []bus.Delivery) <-chan struct{} {
 		s.accept(set, &batch[i].Msg, now)
 	}
 	s.sample.settle(s.head.lastSeq)
-	s.trim(set, false)
-	ready := s.answers.ready(s.log.Visible())
-	stall := s.answers.stall()
-	s.mu.Unlock()
-	if ready {
-		s.kick()
-	}
-	if s.o.Stall != nil {
-		if full := s.o.Stall(); full != nil {
-			return full
-		}
-	}
-	return stall
+	return s.settled(set)
 }
 
 // stamp returns the time of the next records: now, but never before the newest.
