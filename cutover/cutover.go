@@ -1,0 +1,160 @@
+// Package cutover moves streams from NATS servers that are in use onto the gateway's own log and back, one by one, with
+// proof (docs/cutover.md, docs/adr/0005). This package holds the words that its parts share:
+//
+//	upstream   connections of clients to the servers
+//	relay      what passes between clients and servers: routes, holds, who acknowledged what
+//	origin     the gateway's own connection to the servers' JetStream
+//	capture    copies a stream of the servers into a standby here
+//	parity     compares the two, and what was acknowledged
+//	flip       changes who has the say, either way
+//	gate       whether it may be changed
+//	face       what operators see of it
+//
+// A stream is the unit of authority: its subjects, its API and its consumers move together, and its sequences stay.
+package cutover
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Scope names a stream of an account.
+type Scope struct{ Account, Stream string }
+
+// String returns account/stream.
+func (s Scope) String() string { return s.Account + "/" + s.Stream }
+
+// Record is one stored message, with the sequence and the time that the authority gave it. Its slices are borrowed,
+// unless a function says otherwise.
+type Record struct {
+	Seq     uint64
+	Time    int64 // Unix nanoseconds
+	Subject []byte
+	Header  []byte // the raw header block, "NATS/1.0...\r\n\r\n"; empty: none
+	Data    []byte
+}
+
+// Role says who has the say about a stream's messages.
+type Role uint8
+
+const (
+	// Standby is a stream that takes records as they are given, and answers no client. It runs no limits, ages, TTLs,
+	// schedules, sources or deduplication of its own, and has no interest in its subjects on the bus.
+	Standby Role = iota
+	// Authority is a stream like any other.
+	Authority
+)
+
+// Errors that parts of the cutover tell apart.
+var (
+	// ErrNoStream says that the stream does not exist on that side.
+	ErrNoStream = errors.New("no such stream")
+	// ErrNoRecord says that there is no record with that sequence: it was removed or never stored.
+	ErrNoRecord = errors.New("no such record")
+	// ErrRole says that the stream is not in the role which the call is for.
+	ErrRole = errors.New("the stream is in another role")
+	// ErrOrder says that a record was offered at or below the last one with other content.
+	ErrOrder = errors.New("a record out of order")
+)
+
+// Reader reads a stream of either side.
+type Reader interface {
+	// State returns the stream's state: first and last sequence, messages, bytes, deleted (with details).
+	State(ctx context.Context, deleted bool) (server.StreamState, error)
+	// Read gives the records from a sequence on, ascending, to fn until it returns false, there is none more, or ctx
+	// ends. A record that cannot be read is an *UnreadableError given by fn's second argument: reading goes on behind it.
+	Read(ctx context.Context, from uint64, fn func(r *Record, err error) bool) error
+	// Get returns one record: ErrNoRecord if there is none. Its slices are the caller's.
+	Get(ctx context.Context, seq uint64) (*Record, error)
+}
+
+// UnreadableError is a record that is there and cannot be read.
+type UnreadableError struct {
+	Seq uint64
+	Err error
+}
+
+func (e *UnreadableError) Error() string { return "unreadable record: " + e.Err.Error() }
+func (e *UnreadableError) Unwrap() error { return e.Err }
+
+// Local is the gateway's own JetStream as the cutover sees it. jetstreamapi implements it.
+type Local interface {
+	// Create makes the standby of a stream, with that configuration to the byte and that time of creation. The first
+	// record it takes is first or a later one. A standby that is there already is returned, with its configuration
+	// brought up to date; ErrRole: the stream is there and is the authority, or was made by a client.
+	Create(ctx context.Context, account string, cfg *server.StreamConfig, created time.Time, first uint64) (Copy, error)
+	// Stream returns a stream, in whichever role: ErrNoStream if there is none.
+	Stream(account, name string) (Copy, error)
+	// Scopes returns the streams that Create has made and Delete has not removed, with their roles.
+	Scopes() map[Scope]Role
+}
+
+// Copy is a stream of Local.
+type Copy interface {
+	Reader // of what is durable and visible
+	Role() Role
+	Config() server.StreamConfig
+	// Apply stores records, ascending, as they are: Standby only. Sequences that are missing between two of them count as
+	// deleted. Those at or below the last are passed over (compare first where that matters). It returns how many it is
+	// done with; stall, if not nil, is to be waited on before more is applied. Nothing is durable before Durable says so.
+	Apply(batch []Record) (done int, stall <-chan struct{}, err error)
+	// Advance makes last the last sequence of a standby whose authority has removed what led there.
+	Advance(last uint64) error
+	// Remove deletes records of a standby that the authority has removed. Those that are not there are passed over.
+	Remove(seqs []uint64) error
+	// RemoveBelow deletes all records of a standby below first.
+	RemoveBelow(first uint64) error
+	// Durable waits until everything up to seq is durable and visible.
+	Durable(ctx context.Context, seq uint64) error
+	// Progress returns the last sequence that is durable and visible, and a channel that closes when that has moved.
+	Progress() (seq uint64, moved <-chan struct{})
+	// SetRole changes the role, durably. As a new authority it continues at the last sequence plus one, and starts
+	// everything that a standby does not run.
+	SetRole(ctx context.Context, role Role) error
+	// Delete removes the stream and all its data.
+	Delete(ctx context.Context) error
+
+	// Dedup returns and takes the deduplication window: message ids in the order of their sequences.
+	Dedup() []DedupEntry
+	ImportDedup(entries []DedupEntry) error
+
+	// Consumers returns what is known of the stream's consumers here, by name.
+	Consumers() ([]ConsumerCopy, error)
+	// ImportConsumer makes a consumer with exactly this state, in the place of one of that name. On a standby it does
+	// nothing until the stream is the authority, or until Serve says that it is served from here.
+	ImportConsumer(ctx context.Context, c *ConsumerCopy) error
+	// DeleteConsumer removes one: no error if there is none.
+	DeleteConsumer(ctx context.Context, name string) error
+}
+
+// DedupEntry is a message id that the deduplication window remembers.
+type DedupEntry struct {
+	ID   string
+	Seq  uint64
+	Time int64 // Unix nanoseconds
+}
+
+// ConsumerCopy is a consumer with all that it remembers, in nats-server's form.
+type ConsumerCopy struct {
+	Name    string
+	Config  server.ConsumerConfig
+	Created time.Time
+	State   server.ConsumerState
+	// Exact: State is known to be what the authority has. Otherwise what is pending is a superset: as many messages
+	// may be delivered once more.
+	Exact bool
+}
+
+// Upstream is a stream of the NATS servers, through the gateway's own connection. origin implements it.
+type Upstream interface {
+	Reader
+	Info(ctx context.Context) (*server.StreamInfo, error)
+	// Follow gives the stream's records from a sequence on as they are stored, until ctx ends or fn fails. It ends with
+	// an error when it cannot go on; the caller follows again from where it got to. live is true once fn has got all
+	// that was there.
+	Follow(ctx context.Context, from uint64, fn func(batch []Record, live bool) error) error
+	Consumers(ctx context.Context) ([]*server.ConsumerInfo, error)
+}
