@@ -42,8 +42,8 @@ var allowed = map[string][]string{
 	"jetstreamapi/consumer": {"internal/bus", "subjects", "storage", "jetstreamapi/jsapi"},
 	"jetstreamapi/source":   {"subjects", "storage", "internal/bus", "jetstreamapi/jsapi", "jetstreamapi/stream"},
 	"jetstreamapi":          {"jetstreamapi/...", "internal/bus", "subjects", "storage", "cutover"}, // it implements cutover.Local
-	"deploy":                nil, // tests of files
-	"examples/autoscale":    nil, // examples are clients
+	"deploy":                nil,                                                                    // tests of files
+	"examples/autoscale":    nil,                                                                    // examples are clients
 	"examples/kv":           nil,
 	"examples/objects":      nil,
 	"examples/propagation":  nil,
