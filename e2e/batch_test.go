@@ -181,7 +181,7 @@ func TestAtomicBatch(t *testing.T) {
 				noErr(t, err)
 				api(t, nc, tr, `STREAM.CREATE.S {"name":"S","subjects":["s.>"],`+c.config+`}`)
 				if c.name == "no acks" {
-					publishUnanswered(t, nc, c.publish)
+					publishUnanswered(t, nc, tr, c.publish)
 				} else {
 					publish(t, nc, tr, c.publish)
 				}
@@ -192,7 +192,7 @@ func TestAtomicBatch(t *testing.T) {
 	}
 }
 
-func publishUnanswered(t *testing.T, nc *nats.Conn, lines string) {
+func publishUnanswered(t *testing.T, nc *nats.Conn, tr *transcript, lines string) {
 	t.Helper()
 	for line := range strings.Lines(lines) {
 		if f := strings.Fields(line); len(f) > 0 {
@@ -200,7 +200,7 @@ func publishUnanswered(t *testing.T, nc *nats.Conn, lines string) {
 		}
 	}
 	noErr(t, nc.Flush())
-	time.Sleep(200 * time.Millisecond)
+	tr.pause(200 * time.Millisecond)
 }
 
 // message makes "SUBJECT DATA [HEADER=VALUE ...]".
@@ -230,7 +230,7 @@ func recordStored(t *testing.T, nc *nats.Conn, tr *transcript) {
 func recordAdvisories(t *testing.T, tr *transcript, sub *nats.Subscription) {
 	t.Helper()
 	for {
-		m, err := sub.NextMsg(300 * time.Millisecond)
+		m, err := sub.NextMsg(tr.patience(300 * time.Millisecond))
 		if err != nil {
 			return
 		}
@@ -298,8 +298,7 @@ func TestAtomicBatchLimits(t *testing.T) {
 // recordSorted records advisories that come in no order.
 func recordSorted(t *testing.T, tr *transcript, sub *nats.Subscription) {
 	t.Helper()
-	var got transcript
-	recordAdvisories(t, &got, sub)
-	slices.Sort(got.lines)
-	tr.lines = append(tr.lines, got.lines...)
+	n := len(tr.lines)
+	recordAdvisories(t, tr, sub)
+	slices.Sort(tr.lines[n:])
 }

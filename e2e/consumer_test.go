@@ -69,7 +69,7 @@ func TestWorkQueueRules(t *testing.T) {
 			CONSUMER.CREATE.W.C {"stream_name":"W","config":{"durable_name":"C","ack_policy":"explicit","filter_subject":"w.*"}}
 		`)
 		publish(t, nc, tr, "w.a 1\nw.b 2\nw.c 3\nw.a 4")
-		settle()
+		settle(tr)
 		fetchAck(t, nc, tr, "W", "A", `{"batch":2,"expires":2000000000}`, 2, "+ACK")
 		fetchAck(t, nc, tr, "W", "B", `{"batch":1}`, 1, "+TERM")
 		api(t, nc, tr, `STREAM.INFO.W {"deleted_details":true,"subjects_filter":">"}
@@ -79,7 +79,7 @@ func TestWorkQueueRules(t *testing.T) {
 }
 
 // settle waits for nats-server, which counts what is pending a little after the PubAck.
-func settle() { time.Sleep(100 * time.Millisecond) }
+func settle(tr *transcript) { tr.pause(100 * time.Millisecond) }
 
 // fetchAck pulls and records n messages or statuses, and answers each message with ack, confirmed.
 func fetchAck(t *testing.T, nc *nats.Conn, tr *transcript, stream, consumer, req string, n int, ack string) {
@@ -141,13 +141,13 @@ func TestPull(t *testing.T) {
 			}
 		}
 		publish(t, nc, tr, "s.a 1\ns.b 22 K=v\ns.a 333\ns.c 4444\ns.d 55555")
-		settle()
+		settle(tr)
 		fetchAck(t, nc, tr, "S", "C", "", 1, "+ACK")
 		fetchAck(t, nc, tr, "S", "C", "1", 1, "-NAK")
 		fetchAck(t, nc, tr, "S", "C", `{"batch":2}`, 2, "+WPI")
 		fetchAck(t, nc, tr, "S", "C", `{"batch":5,"no_wait":true}`, 3, "+ACK")
 		api(t, nc, tr, "CONSUMER.INFO.S.C")
-		time.Sleep(1300 * time.Millisecond) // past ack_wait
+		tr.pause(1300 * time.Millisecond) // past ack_wait
 		fetchAck(t, nc, tr, "S", "C", `{"batch":5,"expires":1000000000}`, 2, "+ACK")
 		api(t, nc, tr, "CONSUMER.INFO.S.C")
 		fetchAck(t, nc, tr, "S", "H", `{"batch":3}`, 3, "")
@@ -177,7 +177,7 @@ func TestDeliverPolicies(t *testing.T) {
 				api(t, nc, tr, `STREAM.MSG.DELETE.S {"seq":5}
 					CONSUMER.CREATE.S.C {"stream_name":"S","config":{"durable_name":"C","ack_policy":"explicit",`+cfg+`}}`)
 				publish(t, nc, tr, "s.0 late\ns.1 late")
-				settle()
+				settle(tr)
 				fetchAck(t, nc, tr, "S", "C", `{"batch":3,"no_wait":true}`, 3, "+ACK")
 				fetchAck(t, nc, tr, "S", "C", `{"batch":100,"no_wait":true}`, 12, "+ACK")
 				api(t, nc, tr, "CONSUMER.INFO.S.C")

@@ -52,7 +52,7 @@ func TestCorePublishSubscribe(t *testing.T) {
 		noErr(t, nc.Flush())
 		for _, f := range []string{"a.b.c", "a.*.c", "a.>", ">", "a.b", "*.b.*"} {
 			for {
-				m, err := subs[f].NextMsg(100 * time.Millisecond)
+				m, err := subs[f].NextMsg(tr.patience(100 * time.Millisecond))
 				if err != nil {
 					break
 				}
@@ -111,7 +111,7 @@ func TestCoreQueueGroups(t *testing.T) {
 				t.Fatalf("only %v", seen)
 			}
 		}
-		time.Sleep(50 * time.Millisecond)
+		tr.pause(50 * time.Millisecond)
 		fair := len(seen) == 3
 		for _, n := range seen {
 			fair = fair && n > 40
@@ -130,7 +130,7 @@ func TestCoreAutoUnsubscribeAndDrain(t *testing.T) {
 		}
 		noErr(t, nc.Flush())
 		for {
-			m, err := sub.NextMsg(200 * time.Millisecond)
+			m, err := sub.NextMsg(tr.patience(200 * time.Millisecond))
 			if err != nil {
 				tr.Add("end: %v", err)
 				break

@@ -186,7 +186,7 @@ func publishFast(t *testing.T, nc *nats.Conn, tr *transcript, lines string) {
 		noErr(t, nc.PublishMsg(m))
 		tr.Add("%s", strings.TrimSpace(line))
 		for {
-			a, err := answers.NextMsg(150 * time.Millisecond)
+			a, err := answers.NextMsg(tr.patience(150 * time.Millisecond))
 			if err != nil {
 				break
 			}

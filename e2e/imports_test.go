@@ -23,7 +23,7 @@ func as(t *testing.T, e endpoint, user string, opts ...nats.Option) *nats.Conn {
 func told(tr *transcript, label string, sub *nats.Subscription) {
 	var lines []string
 	for {
-		m, err := sub.NextMsg(150 * time.Millisecond)
+		m, err := sub.NextMsg(tr.patience(150 * time.Millisecond))
 		if err != nil {
 			break
 		}
@@ -191,7 +191,7 @@ func TestServiceImports(t *testing.T) {
 				select {
 				case s := <-seen:
 					list = append(list, s)
-				case <-time.After(100 * time.Millisecond):
+				case <-time.After(tr.patience(100 * time.Millisecond)):
 					slices.Sort(list)
 					tr.Add("seen: %s", strings.Join(list, " | "))
 					return
@@ -247,7 +247,7 @@ func TestServiceImports(t *testing.T) {
 		noErr(t, b.PublishRequest("p", "answers.3", nil))
 		noErr(t, b.PublishRequest("slow", "answers.4", nil))
 		noErr(t, b.Flush())
-		time.Sleep(900 * time.Millisecond)
+		tr.pause(900 * time.Millisecond)
 		told(tr, "streamed and chunked", inbox)
 
 		_, err = b.Subscribe("talk", func(m *nats.Msg) {
@@ -260,7 +260,7 @@ func TestServiceImports(t *testing.T) {
 		noErr(t, err)
 		noErr(t, b.PublishRequest("back.x", "talk", nil))
 		noErr(t, b.Flush())
-		time.Sleep(100 * time.Millisecond)
+		tr.pause(100 * time.Millisecond)
 		look()
 	})
 }
@@ -391,7 +391,7 @@ func TestJetStreamOfAnotherAccountAlone(t *testing.T) {
 		noErr(t, b.PublishRequest("$JS.API.STREAM.INFO.S", "in", nil))
 		n := 0
 		for {
-			if _, err := inbox.NextMsg(300 * time.Millisecond); err != nil {
+			if _, err := inbox.NextMsg(tr.patience(300 * time.Millisecond)); err != nil {
 				break
 			}
 			n++

@@ -42,7 +42,7 @@ func TestPendingOfWhatIsRemoved(t *testing.T) {
 				if c.publish != "" {
 					publish(t, nc, tr, c.publish)
 				}
-				settle()
+				settle(tr)
 				for _, consumer := range []string{"C", "D"} {
 					checkDrain(t, e, nc, consumer, counts(t, nc, tr, "L", consumer))
 				}

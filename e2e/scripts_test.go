@@ -71,9 +71,9 @@ func (c *scriptClient) step(cmd, arg string) {
 		body = strings.ReplaceAll(body, "PIN", c.pin)
 		noErr(c.t, c.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S."+first, inbox, []byte(body)))
 	case "ack":
-		noErr(c.t, c.nc.Publish(c.message(first).Reply, []byte(rest)))
+		noErr(c.t, c.nc.Publish(c.answer(first), []byte(rest)))
 	case "acksync":
-		c.ackSync(c.message(first), rest)
+		c.ackSync(c.answer(first), rest)
 	case "sleep":
 		d, err := time.ParseDuration(arg)
 		noErr(c.t, err)
@@ -83,18 +83,18 @@ func (c *scriptClient) step(cmd, arg string) {
 	}
 }
 
-// message returns the newest delivery of the message with a stream sequence.
-func (c *scriptClient) message(seq string) *nats.Msg {
-	c.t.Helper()
+// answer returns the reply subject of the newest delivery of the message with a stream sequence.
+func (c *scriptClient) answer(seq string) string {
 	m := c.acks[seq]
 	if m == nil {
-		c.t.Fatalf("message %s was not received", seq)
+		c.tr.Add("message %s was not received", seq)
+		return "nowhere"
 	}
-	return m
+	return m.Reply
 }
 
-func (c *scriptClient) ackSync(m *nats.Msg, body string) {
-	r, err := c.nc.Request(m.Reply, []byte(body), 300*time.Millisecond)
+func (c *scriptClient) ackSync(reply, body string) {
+	r, err := c.nc.Request(reply, []byte(body), c.tr.patience(300*time.Millisecond))
 	if err != nil {
 		c.tr.Add("acksync: %v", err)
 		return
@@ -104,7 +104,8 @@ func (c *scriptClient) ackSync(m *nats.Msg, body string) {
 
 // drain records what has been received.
 func (c *scriptClient) drain() {
-	time.Sleep(60 * time.Millisecond)
+	c.tr.timed = true
+	time.Sleep(time.Duration(60+30*c.tr.again) * time.Millisecond) // the scripts' own pauses leave room for so much
 	for _, name := range slices.Sorted(maps.Keys(c.subs)) {
 		for {
 			m, err := c.subs[name].NextMsg(time.Millisecond)

@@ -162,7 +162,7 @@ func TestStreamLimits(t *testing.T) {
 					publish(t, nc, tr, fmt.Sprintf("l.%d message-%d", i%2, i))
 				}
 				noErr(t, nc.Flush())
-				settle()
+				settle(tr)
 				api(t, nc, tr, `STREAM.INFO.L {"deleted_details":true,"subjects_filter":">"}`)
 			})
 		})

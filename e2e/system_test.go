@@ -261,7 +261,7 @@ func TestServiceLatency(t *testing.T) {
 		_, err = a.Subscribe("slow", func(m *nats.Msg) {})
 		noErr(t, err)
 		noErr(t, a.Flush())
-		time.Sleep(100 * time.Millisecond)
+		tr.pause(100 * time.Millisecond)
 		for _, s := range []string{"svc", "shared"} {
 			_, err := b.Request(s, nil, time.Second)
 			noErr(t, err)
