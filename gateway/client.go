@@ -66,6 +66,7 @@ type client struct {
 	unproxied bool     // the header of the proxy was not read yet; settled before the reader and the writer run
 	fronting  bool     // what precedes the protocol is going on, see negotiate
 	tls       *tls.ConnectionState
+	tlsFirst  bool        // it was there before INFO
 	request   *ws.Request // that a WebSocket client began with; settled before the reader and the writer run
 	passage   *passage    // nil: this server serves the client itself; settled before the reader runs
 }

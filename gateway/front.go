@@ -58,8 +58,13 @@ func (c *client) negotiate(set *settings, info wire.Info) bool {
 	if secure && !c.secure(tlsFront{set.TLSConfig, seconds(set.TLSTimeout), set.TLSPinnedCerts}, set.throttle) {
 		return false
 	}
-	if f.first && !c.sendNow(c.infoLine(f.info)) {
-		return false
+	if f.first {
+		c.mu.Lock()
+		c.tlsFirst = true
+		c.mu.Unlock()
+		if !c.sendNow(c.infoLine(f.info)) {
+			return false
+		}
 	}
 	return c.endFront()
 }

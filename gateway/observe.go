@@ -114,8 +114,8 @@ func (c *client) describedUser() string {
 // accountLabel is the name that people gave an account: in operator mode that is in its claims.
 func (s *Server) accountLabel(account string) string {
 	if s.options.Accounts != nil {
-		if a := s.options.Accounts.Loaded(account); a != nil && a.Claims.Name != "" {
-			return a.Claims.Name
+		if a := s.options.Accounts.Loaded(account); a != nil {
+			return a.Label()
 		}
 	}
 	return account

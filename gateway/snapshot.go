@@ -33,7 +33,12 @@ type ConnInfo struct {
 	User         string
 	Account      string
 	Nkey         string
+	JWT          string               // the user's claims
+	IssuerKey    string               // see auth.Login
+	Tags         []string             // of the user's claims
+	AccountLabel string               // what people call the account; empty: not logged in
 	TLS          *tls.ConnectionState // nil: none
+	TLSFirst     bool                 // the handshake came before INFO
 	Websocket    bool
 
 	Stop   time.Time   // zero: connected
@@ -142,7 +147,7 @@ type AccountStats struct {
 	Name             string
 	System           bool // the system account
 	Connections      int
-	TotalConnections int
+	TotalConnections int // since the start
 	Subscriptions    int
 	InMsgs, InBytes  int64
 	OutMsgs          int64
@@ -266,9 +271,11 @@ func (c *client) snapshot() ConnInfo {
 	session := c.session
 	out.RTT, out.Account = c.rtt, auth.GlobalAccount
 	out.Name, out.Lang, out.Version, out.Nkey = c.told.Name, c.told.Lang, c.told.Version, c.told.Nkey
-	out.User, out.TLS = c.told.User, c.tls
+	out.User, out.TLS, out.JWT = c.told.User, c.tls, c.told.JWT
+	out.TLSFirst = c.tlsFirst
 	if c.login != nil {
 		out.Account = c.login.Account
+		out.IssuerKey, out.Tags = c.login.IssuerKey(), c.login.Tags
 		if c.login.Nkey != "" {
 			out.Nkey = c.login.Nkey
 		}
@@ -276,8 +283,11 @@ func (c *client) snapshot() ConnInfo {
 			out.User = c.login.User
 		}
 	}
-	p := c.passage
+	p, known := c.passage, c.login != nil
 	c.mu.Unlock()
+	if known {
+		out.AccountLabel = c.server.accountLabel(out.Account)
+	}
 	if p != nil {
 		p.describe(&out)
 	}

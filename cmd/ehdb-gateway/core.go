@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/gateway"
+	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/gateway/monitor"
 	"github.com/noetl/ehdb-gateway/internal/bus"
 	"github.com/noetl/ehdb-gateway/internal/metrics"
@@ -20,7 +21,8 @@ import (
 type core struct {
 	gw      *gateway.Server
 	router  *bus.Router
-	streams func() []string // the accounts with JetStream
+	streams func() []string                    // the accounts with JetStream
+	claims  func(account string) *auth.Account // of operator mode; nil: none are known
 }
 
 var errNotListening = errors.New("nats-server: not ready for connections yet")
@@ -104,6 +106,7 @@ func connection(ci *gateway.ConnInfo) monitor.Connection {
 		InMsgs: ci.InMsgs, OutMsgs: ci.OutMsgs, InBytes: ci.InBytes, OutBytes: ci.OutBytes, Stalls: ci.Stalls,
 		NumSubs: uint32(ci.NumSubs), //nolint:gosec // in RAM, so there are fewer
 		Name:    ci.Name, Lang: ci.Lang, Version: ci.Version, Reason: string(ci.Reason),
+		JWT: ci.JWT, IssuerKey: ci.IssuerKey, NameTag: ci.AccountLabel, Tags: ci.Tags, TLSFirst: ci.TLSFirst,
 	}}
 	if ci.Websocket {
 		out.Type = "websocket"
@@ -136,12 +139,16 @@ func (c core) Accounts() []monitor.Account {
 	list := c.gw.Accounts()
 	out := make([]monitor.Account, 0, len(list))
 	for _, a := range list {
-		out = append(out, monitor.Account{
-			Name: a.Name, System: a.System, JetStream: slices.Contains(js, a.Name),
+		shown := monitor.Account{
+			Name: a.Name, Label: a.Name, System: a.System, JetStream: slices.Contains(js, a.Name),
 			Subscriptions: uint32(c.router.NumSubscriptions(a.Name)), //nolint:gosec // in RAM, so there are fewer
 			Connections:   a.Connections, TotalConnections: a.TotalConnections, SlowConsumers: a.SlowConsumers,
 			InMsgs: a.InMsgs, InBytes: a.InBytes, OutMsgs: a.OutMsgs, OutBytes: a.OutBytes,
-		})
+		}
+		if claims := c.claims(a.Name); claims != nil {
+			shown.Claims, shown.Token, shown.Label = claims.Claims, claims.Token(), claims.Label()
+		}
+		out = append(out, shown)
 	}
 	return out
 }

@@ -109,7 +109,7 @@ func (a *app) shownLinks(account string) monitor.Links {
 			LocalSubject: jwt.RenamingSubject(im.Local),
 		}}
 		if im.Service {
-			out.Type = jwt.Service
+			out.Type, out.To = jwt.Service, jwt.Subject(im.Local)
 		}
 		l.Imports = append(l.Imports, out)
 	}
@@ -130,7 +130,7 @@ func shownExport(e *accounts.Export) server.ExtExport {
 	if e.Service {
 		out.Type = jwt.Service
 		out.ResponseType = []jwt.ResponseType{
-			jwt.ResponseTypeSingleton, jwt.ResponseTypeStream, jwt.ResponseTypeChunked,
+			jwt.ResponseTypeSingleton, "Streamed", jwt.ResponseTypeChunked, // as nats-server's pages call them
 		}[e.Response]
 	}
 	if e.Latency != nil {

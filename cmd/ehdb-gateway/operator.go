@@ -88,6 +88,9 @@ func (o *operator) serve(a *app) error {
 	if o.accounts.System() == "" {
 		return nil
 	}
+	if _, err := o.accounts.Get(o.accounts.System()); err != nil { // tools ask about it before anybody logs in to it
+		o.log.Warn("The system account cannot be resolved: {error}", slog.Any("error", err))
+	}
 	so := resolver.Options{
 		Bus: a.router, Accounts: o.accounts, Dir: o.dir, Logger: o.log, Identity: a.identity,
 	}

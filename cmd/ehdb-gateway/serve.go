@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/gateway"
+	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/gateway/monitor"
 	"github.com/noetl/ehdb-gateway/gateway/system"
 	"github.com/noetl/ehdb-gateway/internal/accounts"
@@ -117,7 +118,7 @@ func (a *app) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.gw, a.core = gw, core{gw: gw, router: a.router, streams: a.jetStreamAccounts}
+	a.gw, a.core = gw, core{gw: gw, router: a.router, streams: a.jetStreamAccounts, claims: a.claims}
 	a.links = newLinks(a)
 	a.banner()
 	if a.nats != nil {
@@ -175,6 +176,22 @@ func (a *app) jetStreamAccounts() []string {
 		return nil
 	}
 	return a.streams.svc.Accounts()
+}
+
+// claims returns an account of operator mode, nil if there is none.
+func (a *app) claims(account string) *auth.Account {
+	if a.tenants == nil {
+		return nil
+	}
+	return a.tenants.accounts.Loaded(account)
+}
+
+// label is what people call an account: in operator mode the name in its claims.
+func (a *app) label(account string) string {
+	if known := a.claims(account); known != nil {
+		return known.Label()
+	}
+	return account
 }
 
 // banner says what is starting.

@@ -28,7 +28,8 @@ type streams struct {
 	cfg          *config.Config
 	log          *slog.Logger
 	svc          *jetstreamapi.Service
-	memory, disk int64 // limits on what is stored in all, in bytes; 0 or less: none
+	memory, disk int64                       // limits on what is stored in all, in bytes; 0 or less: none
+	label        func(account string) string // what people call an account
 
 	mu      sync.Mutex // guards what follows
 	serving bool
@@ -38,7 +39,7 @@ type streams struct {
 
 func newStreams(a *app) *streams {
 	o, own, id := a.cfg.Server, a.cfg.EHDB, a.gw.Stats()
-	s := &streams{cfg: a.cfg, log: a.log.Logger, refused: map[int]uint64{}}
+	s := &streams{cfg: a.cfg, log: a.log.Logger, refused: map[int]uint64{}, label: a.label}
 	memory, disk := storeLimits(o, a.cfg.DataDir)
 	s.memory, s.disk = memory, disk
 	s.svc = jetstreamapi.New(jetstreamapi.Options{
@@ -178,7 +179,11 @@ func (s *streams) Jsz(o *server.JSzOptions) (*server.JSInfo, error) {
 	if !s.up() {
 		return nil, &monitor.UnavailableError{Err: errRecovering}
 	}
-	return s.svc.Jsz(o), nil
+	j := s.svc.Jsz(o)
+	for _, d := range j.AccountDetails {
+		d.Name = s.label(d.Id)
+	}
+	return j, nil
 }
 
 // Healthz implements monitor.JetStream.

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -40,6 +41,12 @@ type Account struct {
 
 // Name returns the account's public key, which is its name everywhere.
 func (a *Account) Name() string { return a.Claims.Subject }
+
+// Label returns what people call the account: the name in its claims, else its key.
+func (a *Account) Label() string { return cmp.Or(a.Claims.Name, a.Name()) }
+
+// Token returns the claims as they were signed; empty for an account that has none.
+func (a *Account) Token() string { return a.token }
 
 // Expired reports whether the claims have expired at now.
 func (a *Account) Expired(now time.Time) bool {

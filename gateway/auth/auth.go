@@ -72,6 +72,18 @@ type Login struct {
 	called bool     // an authorization service has let the client in
 }
 
+// IssuerKey returns the key that vouches for a user with a key of its own: the signing key that signed for it, else its
+// account. Empty for other users.
+func (l *Login) IssuerKey() string {
+	switch {
+	case l.Nkey == "":
+		return ""
+	case l.signer != "":
+		return l.signer
+	}
+	return l.Account
+}
+
 // Limits are what an account or the claims of a user grant. Negative means no limit.
 type Limits struct {
 	MaxPayload     int64 // bytes of a message

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 )
 
@@ -62,7 +63,7 @@ func (s *Server) Subsz(o *server.SubszOptions) (*server.Subsz, error) {
 		}
 		for _, d := range c.Subs {
 			if o.Test == "" || server.SubjectsCollide(o.Test, d.Subject) {
-				d.Account, d.AccountTag = c.Account, c.Account
+				d.Account, d.AccountTag = c.Account, cmp.Or(c.NameTag, c.Account)
 				subs = append(subs, d)
 			}
 		}
@@ -100,15 +101,37 @@ func (s *Server) Accountz(name string) (*server.Accountz, error) {
 	}
 	a := list[i]
 	z.Account = &server.AccountInfo{
-		AccountName: a.Name, NameTag: a.Name, LastUpdate: s.started.UTC(), IsSystem: a.System, Complete: true,
+		AccountName: a.Name, NameTag: cmp.Or(a.Label, a.Name), LastUpdate: s.started.UTC(), IsSystem: a.System, Complete: true,
 		JetStream: a.JetStream, ClientCnt: a.Connections, SubCnt: a.Subscriptions,
 		Sublist: &server.SublistStats{NumSubs: a.Subscriptions},
 	}
+	addClaims(z.Account, &a)
 	if s.o.Links != nil {
 		l := s.o.Links(name)
 		z.Account.Exports, z.Account.Imports, z.Account.Mappings = l.Exports, l.Imports, l.Mappings
 	}
 	return z, nil
+}
+
+// addClaims adds what an account's claims say, in operator mode.
+func addClaims(info *server.AccountInfo, a *Account) {
+	if a.Claims == nil {
+		return
+	}
+	c := a.Claims
+	info.Jwt, info.Claim, info.IssuerKey, info.Tags = a.Token, c, c.Issuer, c.Tags
+	info.Expired = c.Expires != 0 && c.Expires <= time.Now().Unix()
+	var found jwt.ValidationResults
+	c.Validate(&found)
+	for _, i := range found.Issues {
+		info.Vr = append(info.Vr, server.ExtVrIssues{Description: i.Description, Blocking: i.Blocking, Time: i.TimeCheck})
+	}
+	for user, at := range c.Revocations {
+		if info.RevokedUser == nil {
+			info.RevokedUser = map[string]time.Time{}
+		}
+		info.RevokedUser[user] = time.Unix(at, 0)
+	}
 }
 
 // accounts returns the accounts by name.
@@ -137,8 +160,9 @@ func (s *Server) AccountStatz(o *server.AccountStatzOptions) *server.AccountStat
 			continue
 		}
 		z.Accounts = append(z.Accounts, &server.AccountStat{
-			Account: a.Name, Name: a.Name, Conns: a.Connections, TotalConns: a.TotalConnections,
-			NumSubs: a.Subscriptions, SlowConsumers: a.SlowConsumers,
+			Account: a.Name, Name: cmp.Or(a.Label, a.Name), Conns: a.Connections,
+			TotalConns: a.Connections, // nats-server's total is that of clients and leaf nodes, now
+			NumSubs:    a.Subscriptions, SlowConsumers: a.SlowConsumers,
 			Sent:     clientData(a.OutMsgs, a.OutBytes),
 			Received: clientData(a.InMsgs, a.InBytes),
 		})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -15,20 +14,17 @@ import (
 func (s *Server) connz(w http.ResponseWriter, r *http.Request) {
 	q := queryOf(r)
 	o := &server.ConnzOptions{
-		Sort:                server.SortOpt(q.text("sort")),
-		Username:            q.boolean("auth"),
-		SubscriptionsDetail: strings.EqualFold(q.text("subs"), "detail"),
-		Offset:              q.number("offset"),
-		Limit:               q.number("limit"),
-		CID:                 q.id("cid"),
-		MQTTClient:          q.text("mqtt_client"),
-		State:               q.state(),
-		User:                q.text("user"),
-		Account:             q.text("acc"),
+		Sort:       server.SortOpt(q.text("sort")),
+		Username:   q.boolean("auth"),
+		Offset:     q.number("offset"),
+		Limit:      q.number("limit"),
+		CID:        q.id("cid"),
+		MQTTClient: q.text("mqtt_client"),
+		State:      q.state(),
+		User:       q.text("user"),
+		Account:    q.text("acc"),
 	}
-	if !o.SubscriptionsDetail {
-		o.Subscriptions = q.boolean("subs")
-	}
+	o.Subscriptions, o.SubscriptionsDetail = q.subscriptions()
 	if q.err != nil {
 		s.badRequest(w, q.err)
 		return
@@ -132,18 +128,24 @@ func shownConn(c *Connection, o *server.ConnzOptions, now time.Time) *server.Con
 			ci.Subs = append(ci.Subs, d.Subject)
 		}
 	}
+	if !o.Username || ci.Stop != nil { // as in nats-server
+		ci.TLSPeerCerts = nil
+	}
 	if !o.Username {
 		ci.JWT, ci.IssuerKey, ci.NameTag, ci.Tags = "", "", "", nil
 		return &ci
 	}
-	ci.AuthorizedUser, ci.NameTag = c.User, c.Account
+	ci.AuthorizedUser = c.User
 	if c.Account != server.DEFAULT_GLOBAL_ACCOUNT {
 		ci.Account = c.Account
+	} else if ci.Stop != nil {
+		ci.NameTag = ""
 	}
 	return &ci
 }
 
-// order compares connections: by id and start ascending, by reason alphabetically, all others with the largest first.
+// order compares connections: by id, start and uptime ascending, by reason alphabetically, all others with the largest
+// first.
 func order(by server.SortOpt, now time.Time) func(a, b *server.ConnInfo) int {
 	descending := map[server.SortOpt]func(c *server.ConnInfo) int64{
 		server.BySubs:     func(c *server.ConnInfo) int64 { return int64(c.NumSubs) },
@@ -154,7 +156,7 @@ func order(by server.SortOpt, now time.Time) func(a, b *server.ConnInfo) int {
 		server.ByInBytes:  func(c *server.ConnInfo) int64 { return c.InBytes },
 		server.ByLast:     func(c *server.ConnInfo) int64 { return c.LastActivity.UnixNano() },
 		server.ByIdle:     func(c *server.ConnInfo) int64 { return int64(now.Sub(c.LastActivity)) },
-		server.ByUptime:   func(c *server.ConnInfo) int64 { return int64(lifetime(c, now)) },
+		server.ByUptime:   func(c *server.ConnInfo) int64 { return -int64(lifetime(c, now)) },
 		server.ByStop:     func(c *server.ConnInfo) int64 { return stop(c, now).UnixNano() },
 		server.ByRTT:      roundTrip,
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"expvar"
 	"fmt"
 	"log/slog"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 )
 
@@ -97,14 +99,16 @@ type Connection struct {
 // Account is one account.
 type Account struct {
 	Name                               string
+	Label                              string // what people call it
 	System, JetStream                  bool
 	Connections                        int
-	TotalConnections                   int
+	TotalConnections                   int // since the start
 	Subscriptions                      uint32
 	InMsgs, OutMsgs, InBytes, OutBytes int64
 	SlowConsumers                      int64
-	Expired, Complete                  bool
-	Updated                            time.Time
+
+	Claims *jwt.AccountClaims // of operator mode
+	Token  string             // the claims as signed
 }
 
 // Links are what an account offers to others, takes from them, and renames.
@@ -264,10 +268,8 @@ func (s *Server) Close() error {
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	pages := map[string]http.HandlerFunc{
-		server.RootPath:         s.root,
 		server.VarzPath:         s.varz,
 		server.ConnzPath:        s.connz,
-		server.RoutezPath:       s.routez,
 		server.GatewayzPath:     s.gatewayz,
 		server.LeafzPath:        s.leafz,
 		server.SubszPath:        s.subsz,
@@ -280,6 +282,11 @@ func (s *Server) Handler() http.Handler {
 	for p, h := range pages {
 		mux.HandleFunc(s.path(p), s.counted(p, h))
 	}
+	mux.HandleFunc(s.path(server.RootPath), s.root)
+	mux.HandleFunc(s.path(server.RoutezPath), s.routez)
+	mux.HandleFunc(s.path(server.IPQueuesPath), s.ipqueuesz)
+	mux.HandleFunc(s.path(server.RaftzPath), s.raftz)
+	mux.Handle(s.path(server.ExpvarzPath), expvar.Handler())
 	mux.HandleFunc(s.path("/subscriptionsz"), s.counted(server.SubszPath, s.subsz))
 	if s.o.Metrics != nil {
 		mux.Handle(s.path("/metrics"), s.o.Metrics)
@@ -302,9 +309,13 @@ func (s *Server) path(p string) string {
 // counted counts a page's requests for varz.
 func (s *Server) counted(page string, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		s.requests[page]++
-		s.mu.Unlock()
+		s.count(page)
 		h(w, r)
 	}
+}
+
+func (s *Server) count(page string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests[page]++
 }

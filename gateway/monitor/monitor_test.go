@@ -149,7 +149,7 @@ func TestOrders(t *testing.T) {
 	for query, want := range map[string]string{
 		"": "1 2 3", "sort=cid": "1 2 3", "sort=start": "1 2 3", "sort=subs": "3 2 1", "sort=pending": "3 1 2",
 		"sort=msgs_to": "1 3 2", "sort=msgs_from": "1 2 3", "sort=bytes_from": "3 2 1", "sort=bytes_to": "1 2 3",
-		"sort=last": "3 1 2", "sort=idle": "2 1 3", "sort=uptime": "1 2 3", "sort=rtt": "1 2 3",
+		"sort=last": "3 1 2", "sort=idle": "2 1 3", "sort=uptime": "3 2 1", "sort=rtt": "1 2 3",
 		"state=closed": "4 5", "state=closed&sort=stop": "5 4", "state=closed&sort=reason": "5 4", "state=any": "1 2 3 4 5",
 		"limit=2": "1 2", "offset=1": "2 3", "offset=1&limit=1": "2", "offset=9": "", "cid=3": "3", "cid=9": "",
 	} {

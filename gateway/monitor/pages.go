@@ -112,9 +112,38 @@ func unhealthy(o *server.HealthzOptions, code int, kind server.HealthZErrorType,
 	return h
 }
 
-func (s *Server) routez(w http.ResponseWriter, _ *http.Request)   { s.answer(w, s.Routez()) }
-func (s *Server) gatewayz(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.Gatewayz()) }
-func (s *Server) leafz(w http.ResponseWriter, _ *http.Request)    { s.answer(w, s.Leafz()) }
+// routez, gatewayz and leafz read their arguments, so that a mistake is told, and have nothing to select by them from.
+func (s *Server) routez(w http.ResponseWriter, r *http.Request) {
+	q := queryOf(r)
+	q.subscriptions()
+	if q.err != nil {
+		s.badRequest(w, q.err)
+		return
+	}
+	s.count(server.RoutezPath) // as there, not before
+	s.answer(w, s.Routez())
+}
+
+func (s *Server) gatewayz(w http.ResponseWriter, r *http.Request) {
+	q := queryOf(r)
+	q.subscriptions()
+	q.boolean("accs")
+	if q.err != nil {
+		s.badRequest(w, q.err)
+		return
+	}
+	s.answer(w, s.Gatewayz())
+}
+
+func (s *Server) leafz(w http.ResponseWriter, r *http.Request) {
+	q := queryOf(r)
+	q.boolean("subs")
+	if q.err != nil {
+		s.badRequest(w, q.err)
+		return
+	}
+	s.answer(w, s.Leafz())
+}
 
 // Routez lists routes, as Gatewayz and Leafz list their kinds of connections: a single server has none.
 func (s *Server) Routez() *server.Routez {
@@ -135,6 +164,23 @@ func (s *Server) Leafz() *server.Leafz {
 	return &server.Leafz{ID: s.o.Core.Info().ID, Now: time.Now().UTC(), Leafs: []*server.LeafInfo{}}
 }
 
+// ipqueuesz lists the queues between nats-server's parts, of which this server has none.
+func (s *Server) ipqueuesz(w http.ResponseWriter, r *http.Request) {
+	q := queryOf(r)
+	q.boolean("all")
+	if q.err != nil {
+		s.badRequest(w, q.err)
+		return
+	}
+	s.answer(w, server.IpqueueszStatus{})
+}
+
+// raftz lists Raft groups; a server alone has none.
+func (s *Server) raftz(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusNotFound)
+	s.write(w, []byte("No Raft nodes registered"))
+}
+
 func (s *Server) stacksz(w http.ResponseWriter, _ *http.Request) {
 	buf := make([]byte, 1<<20)
 	s.send(w, http.StatusOK, buf[:runtime.Stack(buf, true)])
@@ -146,6 +192,7 @@ func (s *Server) root(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
+	s.count(server.RootPath)
 	var b strings.Builder
 	b.WriteString("<!doctype html>\n<html lang=\"en\">\n<title>ehdb-gateway</title>\n<h1>ehdb-gateway</h1>\n")
 	fmt.Fprintf(&b, "<p>%s, speaking NATS %s</p>\n<ul>\n", html.EscapeString(s.o.Core.Info().Name), server.VERSION)

@@ -70,6 +70,14 @@ func (q *query) boolean(name string) bool {
 	return b
 }
 
+// subscriptions reads "subs", which is a boolean or "detail".
+func (q *query) subscriptions() (list, detail bool) {
+	if strings.EqualFold(q.text("subs"), "detail") {
+		return false, true
+	}
+	return q.boolean("subs"), false
+}
+
 func (q *query) number(name string) int {
 	v := q.values.Get(name)
 	if v == "" {

@@ -2,11 +2,13 @@ package monitor
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"maps"
 	"math"
 	"net/http"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -63,10 +65,54 @@ func (s *Server) configured() *server.Varz {
 		},
 		ConfigLoadTime: time.Unix(0, s.loaded.Load()).UTC(), ConfigDigest: o.ConfigDigest(),
 		Tags: o.Tags, Metadata: o.Metadata, FeatureFlags: FeatureFlags(),
+		TLSCertNotAfter: notAfter(o.TLSConfig), TrustedOperatorsClaim: o.TrustedOperators,
+		Websocket: websocket(&o.Websocket), Proxies: proxies(o),
 		SystemAccount:        systemAccount(o),
 		StaleConnectionStats: &server.StaleConnectionStats{}, SlowConsumersStats: &server.SlowConsumersStats{},
 		DiskIOWaitStats: &server.DiskIOWaitStats{},
 	}
+}
+
+// notAfter is when the first certificate of c ends that does; zero: there is none.
+func notAfter(c *tls.Config) (first time.Time) {
+	if c == nil {
+		return first
+	}
+	for _, cert := range c.Certificates {
+		leaf := cert.Leaf
+		if leaf == nil && len(cert.Certificate) > 0 {
+			leaf, _ = x509.ParseCertificate(cert.Certificate[0]) // TLS would not have started with a broken one
+		}
+		if leaf != nil && (first.IsZero() || leaf.NotAfter.Before(first)) {
+			first = leaf.NotAfter
+		}
+	}
+	return first
+}
+
+func websocket(o *server.WebsocketOpts) server.WebsocketOptsVarz {
+	out := server.WebsocketOptsVarz{
+		Host: o.Host, Port: o.Port, Advertise: o.Advertise, NoAuthUser: o.NoAuthUser, JWTCookie: o.JWTCookie,
+		HandshakeTimeout: o.HandshakeTimeout, AuthTimeout: o.AuthTimeout, NoTLS: o.NoTLS, TLSMap: o.TLSMap,
+		SameOrigin: o.SameOrigin, AllowedOrigins: o.AllowedOrigins, Compression: o.Compression,
+		TLSCertNotAfter: notAfter(o.TLSConfig),
+	}
+	for sum := range o.TLSPinnedCerts {
+		out.TLSPinnedCerts = append(out.TLSPinnedCerts, sum)
+	}
+	slices.Sort(out.TLSPinnedCerts)
+	return out
+}
+
+func proxies(o *server.Options) *server.ProxiesOptsVarz {
+	if o.Proxies == nil {
+		return nil
+	}
+	out := &server.ProxiesOptsVarz{}
+	for _, p := range o.Proxies.Trusted {
+		out.Trusted = append(out.Trusted, &server.ProxyOptsVarz{Key: p.Key})
+	}
+	return out
 }
 
 // verifies reports whether clients have to show a certificate.
