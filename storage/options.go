@@ -27,6 +27,11 @@ type Options struct {
 	SealBytes   int64
 	SealRecords int64
 	SealMaxAge  time.Duration
+	// MaxUnsealed and MaxUnsealedBytes bound what is not sealed, what is just being written to parts included: where one
+	// is reached producers are asked to pause (Stall), and a quarter beyond messages are refused with ErrFull. Default:
+	// the records whose index takes half of Memory, and four times SealBytes.
+	MaxUnsealed      int64
+	MaxUnsealedBytes int64
 	// Memory is how many bytes of RAM there are for what is read of parts and for the index of what is not sealed;
 	// default 256 MiB.
 	Memory int64
@@ -68,6 +73,7 @@ const (
 	defaultSealMaxAge  = 5 * time.Second
 	// indexCost is about what the index takes for a record that is not sealed.
 	indexCost = 100
+	maxSeals  = 4
 )
 
 func (o *Options) setDefaults() {
@@ -99,7 +105,15 @@ func (o *Options) setDefaults() {
 	if o.SealRecords <= 0 {
 		o.SealRecords = defaultSealRecords
 	}
-	o.SealRecords = min(o.SealRecords, o.Memory/2/indexCost)
+	if o.MaxUnsealed <= 0 {
+		o.MaxUnsealed = o.Memory / 2 / indexCost //nolint:mnd // half
+	}
+	if o.MaxUnsealedBytes <= 0 {
+		o.MaxUnsealedBytes = maxSeals * o.SealBytes
+	}
+	// two seals' worth: one is written while the other gathers
+	o.SealRecords = min(o.SealRecords, o.MaxUnsealed/2)
+	o.SealBytes = min(o.SealBytes, o.MaxUnsealedBytes/2)
 	if o.SealMaxAge <= 0 {
 		o.SealMaxAge = defaultSealMaxAge
 	}

@@ -52,7 +52,7 @@ func (s *Store) openManifest() error {
 	}
 	s.sealer = &sealer{
 		s: s, man: man, cache: part.NewCache(o.Memory / 2),
-		parts: map[manifest.PartID]*sealedPart{}, known: map[LogID]manifest.Log{},
+		parts: map[manifest.PartID]*sealedPart{}, known: map[LogID]manifest.Log{}, large: true,
 	}
 	return s.quarantine()
 }

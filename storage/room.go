@@ -14,6 +14,11 @@ type roomy interface {
 	Reserve() error
 }
 
+// shrinker is a tail that gives back disk space it needs no more.
+type shrinker interface {
+	Shrink(lsn tail.LSN) (more bool, err error)
+}
+
 // Disk space runs out in steps. When the space of the next segment cannot be taken soon after one was begun, messages
 // are refused. So about one segment is kept: deletions, acks and other state changes go into it, and so does what the
 // sweeper writes again to free a segment. When little of it is left, it is for deletions and moves alone. Only when

@@ -37,6 +37,7 @@ type sealer struct {
 	late  tail.LSN               // floor of a seal that failed; its logs still have what they froze then
 	retry bool
 	pacer pacer
+	large bool // the tail has more space than it needs when idle; belongs to the loop
 
 	seals, merges atomic.Uint64
 	files, bytes  atomic.Int64 // of parts
@@ -153,6 +154,8 @@ func (sl *sealer) sealOnce(pace func(int64) error) (again bool, err error) {
 		sl.s.w.unsealed.since.CompareAndSwap(0, time.Now().UnixNano())
 	}
 	sl.seals.Add(1)
+	sl.s.w.unsealed.arrived()
+	sl.s.w.weighBacklog()
 	return again, sl.dropTail()
 }
 
@@ -171,7 +174,7 @@ func (sl *sealer) undo(r *round) {
 func (sl *sealer) begin() (r round) {
 	s := sl.s
 	r.floor = tail.LSN(s.w.nextLSN.Load())
-	s.w.unsealed.reset()
+	s.w.unsealed.begin()
 	if sl.retry {
 		r.floor = sl.late
 	}
@@ -500,7 +503,7 @@ func decodeTomb(where string, b []byte, count uint32) (dead *part.Tombstones, by
 // dropTail drops the tail's segments below the manifest's floor.
 func (sl *sealer) dropTail() error {
 	w := sl.s.w
-	floor := tail.LSN(sl.man.State().Floor)
+	floor := tail.LSN(sl.man.Floor())
 	segs := w.space.starts()
 	n := 0
 	for n+1 < len(segs) && segs[n+1].lsn <= floor {
@@ -518,6 +521,17 @@ func (sl *sealer) dropTail() error {
 	w.secs.trim(segs[n].sec)
 	w.mu.Unlock()
 	return nil
+}
+
+// shrinkTail gives back the space that the tail needs no more at the rate of appends since the last time. sl.large is set
+// while there will be more to give back when appends have ended.
+func (sl *sealer) shrinkTail() (err error) {
+	t, ok := sl.s.w.tail.(shrinker)
+	if !ok {
+		return nil
+	}
+	sl.large, err = t.Shrink(tail.LSN(sl.man.Floor()))
+	return err
 }
 
 // remove removes the files of parts that the manifest does not have any more.

@@ -13,6 +13,14 @@ type unsealed struct {
 	records atomic.Int64
 	bytes   atomic.Int64
 	since   atomic.Int64 // Unix nanoseconds of the oldest; 0: there is none
+
+	// What is on its way to parts; records and bytes do not have it any more.
+	leaving, leavingBytes atomic.Int64
+}
+
+// backlog returns how much is not sealed, what is on its way included.
+func (u *unsealed) backlog() (records, bytes int64) {
+	return u.records.Load() + u.leaving.Load(), u.bytes.Load() + u.leavingBytes.Load()
 }
 
 // add counts a commit, and wakes the sealer when there is something for it to do. The commit loop calls it.
@@ -25,13 +33,21 @@ func (u *unsealed) add(w *writer, records int, bytes int64) {
 	if first || n >= w.opts.SealRecords || b >= w.opts.SealBytes {
 		w.space.kick()
 	}
+	w.weighBacklog()
 }
 
-// reset begins anew. What is counted meanwhile may be lost or counted twice, which does no harm.
-func (u *unsealed) reset() {
-	u.records.Store(0)
-	u.bytes.Store(0)
+// begin begins anew with what is appended from now on: what there was is on its way. What is counted meanwhile may be
+// lost or counted twice, which does no harm.
+func (u *unsealed) begin() {
+	u.leaving.Add(u.records.Swap(0))
+	u.leavingBytes.Add(u.bytes.Swap(0))
 	u.since.Store(0)
+}
+
+// arrived notes that what was on its way is in parts.
+func (u *unsealed) arrived() {
+	u.leaving.Store(0)
+	u.leavingBytes.Store(0)
 }
 
 // due returns how long the oldest may still wait, 0 if it is time; false if there is nothing.
@@ -67,6 +83,8 @@ func (sl *sealer) loop() {
 			fallthrough
 		case s.w.lacksRoom():
 			wait, some, retry = retry, true, min(2*retry, maxRetry)
+		case !some && sl.large:
+			wait, some, retry = s.opts.SealMaxAge, true, minRetry
 		default:
 			retry = minRetry
 		}
@@ -86,6 +104,9 @@ func (sl *sealer) work() error {
 		}
 	}
 	wait, some := w.unsealed.due(&sl.s.opts)
+	if !some && sl.large {
+		return sl.shrinkTail()
+	}
 	if !some || wait > 0 && !lacking {
 		return nil
 	}
@@ -93,6 +114,9 @@ func (sl *sealer) work() error {
 		return err
 	}
 	if err := sl.tidy(sl.pace); err != nil {
+		return err
+	}
+	if err := sl.shrinkTail(); err != nil {
 		return err
 	}
 	if err := w.reserve(); err != nil {

@@ -12,6 +12,8 @@ type Stats struct {
 	Parts          int   // on disk now
 	Quarantined    int   // files that Open put aside, because nothing accounts for them
 	Seals, Merges  uint64
+	Held           uint64 // how often producers were held back because sealing did not keep up
+	Unsealed       int64  // records that are not in parts
 	RecoverSeconds float64
 	RecoverRecords uint64
 }
@@ -54,6 +56,8 @@ func (s *Store) Stats() Stats {
 	if sl := s.sealer; sl != nil {
 		st.Seals, st.Merges, st.Quarantined = sl.seals.Load(), sl.merges.Load(), s.recover.quarantined
 		st.Parts = int(sl.files.Load())
+		st.Held = w.held.Load()
+		st.Unsealed, _ = w.unsealed.backlog()
 		st.DiskBytes += sl.bytes.Load()
 	}
 	w.mu.Lock()

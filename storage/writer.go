@@ -52,6 +52,7 @@ type writer struct {
 	awake  bool // the commit loop has been told that there is something
 	stall  chan struct{}
 	over   int // shards above StallBytes
+	behind lag // of the sealer
 
 	secs  sectionTable
 	wake  chan struct{}
@@ -65,7 +66,7 @@ type writer struct {
 
 	isStalled atomic.Bool
 	appends, outOfOrder,
-	commits, syncs, written atomic.Uint64
+	commits, syncs, written, held atomic.Uint64
 
 	commit   commitState
 	space    space
@@ -98,6 +99,9 @@ func (w *writer) admit(sh *shard, n int, slack int64) error {
 	}
 	if slack == 0 && w.noRoom != nil {
 		return w.noRoom
+	}
+	if slack == 0 && w.behind == lagFull {
+		return ErrFull
 	}
 	if n > maxRecord {
 		return ErrTooLarge
@@ -199,10 +203,15 @@ func (w *writer) count(g *group, sh *shard, n int, done Done) {
 	if !sh.stalled && sh.queued > w.opts.StallBytes {
 		sh.stalled = true
 		w.over++
-		if w.stall == nil {
-			w.stall = make(chan struct{})
-			w.isStalled.Store(true)
-		}
+		w.hold()
+	}
+}
+
+// hold asks producers to pause. The lock is held.
+func (w *writer) hold() {
+	if w.stall == nil {
+		w.stall = make(chan struct{})
+		w.isStalled.Store(true)
 	}
 }
 
@@ -238,7 +247,7 @@ func (w *writer) release(g *group) {
 			w.over--
 		}
 	}
-	if w.over == 0 {
+	if w.over == 0 && w.behind == lagNone {
 		w.unstall()
 	}
 	if len(w.free) < maxFree {

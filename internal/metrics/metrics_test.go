@@ -96,7 +96,7 @@ func TestPinnedAtZero(t *testing.T) {
 		}
 	}
 	want = append(want, `ehdb_feed_shard_resume_from{origin="fallback_beginning",shard="0"}`,
-		"ehdb_storage_parts", "ehdb_storage_seals_total", "ehdb_storage_merges_total")
+		"ehdb_storage_parts", "ehdb_storage_seals_total", "ehdb_storage_unsealed_records", "ehdb_storage_held_total", "ehdb_storage_merges_total")
 	for _, s := range want {
 		if got := line(t, page, s); got != s+" 0" {
 			t.Errorf("want %s 0, got %q", s, got)

@@ -5,13 +5,16 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,9 +35,10 @@ func main() {
 	flag.IntVar(&p.subjects, "subjects", 100_000, "subjects they are spread over")
 	flag.IntVar(&p.queue, "queue", 50_000, "messages of the work queue")
 	gateway := flag.String("gateway", "bin/ehdb-gateway", "the gateway's binary")
-	other := flag.String("nats", "nats-server", "nats-server's binary")
+	other := flag.String("nats", "nats-server", "nats-server's binary; empty: the gateway alone")
+	out := flag.String("json", "", "file that the figures are written to as well")
 	flag.Parse()
-	if err := run(p, *gateway, *other); err != nil {
+	if err := run(p, *gateway, *other, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-scale:", err)
 		os.Exit(1)
 	}
@@ -55,15 +59,22 @@ func (f *figures) set(name string, v float64) {
 	fmt.Fprintf(os.Stderr, "  %-34s %12.2f\n", name, v)
 }
 
-func run(p params, gateway, other string) error {
+func run(p params, gateway, other, out string) error {
+	names, bins := []string{"nats-server", "ehdb-gateway"}, []string{other, gateway}
+	if other == "" {
+		names, bins = names[1:], bins[1:]
+	}
 	var all []figures
-	for _, s := range []struct{ name, bin string }{{"nats-server", other}, {"ehdb-gateway", gateway}} {
-		fmt.Fprintln(os.Stderr, s.name)
-		f, err := measure(p, s.bin)
+	for i, name := range names {
+		fmt.Fprintln(os.Stderr, name)
+		f, err := measure(p, bins[i])
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		all = append(all, f)
+	}
+	if len(all) == 1 {
+		return nil
 	}
 	fmt.Printf("%d messages of %d bytes on %d subjects\n\n", p.msgs, p.size, p.subjects)
 	fmt.Printf("%-34s %14s %14s %8s\n", "", "nats-server", "ehdb-gateway", "ratio")
@@ -71,7 +82,38 @@ func run(p params, gateway, other string) error {
 		a, b := all[0].values[n], all[1].values[n]
 		fmt.Printf("%-34s %14.2f %14.2f %8.2f\n", n, a, b, b/a)
 	}
-	return nil
+	if out == "" {
+		return nil
+	}
+	return record(p, all, out)
+}
+
+// record writes the figures to a file.
+func record(p params, all []figures, out string) error {
+	type row struct {
+		What    string  `json:"what"`
+		NATS    float64 `json:"nats_server"`
+		Gateway float64 `json:"ehdb_gateway"`
+		Ratio   float64 `json:"ratio"` // the gateway's by nats-server's
+	}
+	rows := make([]row, 0, len(all[0].names))
+	for _, n := range all[0].names {
+		a, b := all[0].values[n], all[1].values[n]
+		rows = append(rows, row{n, round(a, 2), round(b, 2), round(b/a, 4)})
+	}
+	text, err := json.MarshalIndent(map[string]any{
+		"cores": runtime.NumCPU(), "messages": p.msgs, "bytes": p.size, "subjects": p.subjects, "queue": p.queue,
+		"note": "one run of each on one machine: what counts is the ratio", "figures": rows,
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(out, append(text, '\n'), 0o644)
+}
+
+func round(v float64, digits int) float64 {
+	f := math.Pow10(digits)
+	return math.Round(v*f) / f
 }
 
 // node is a server that runs.
@@ -133,14 +175,17 @@ func (n *node) kill() error {
 	return nil
 }
 
-// rss returns the server's resident memory in MiB.
-func (n *node) rss() float64 {
+// rss returns the server's resident memory in MiB, peak the most that it was.
+func (n *node) rss() float64  { return n.memory("VmRSS:") }
+func (n *node) peak() float64 { return n.memory("VmHWM:") }
+
+func (n *node) memory(field string) float64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, field); ok {
 			kb, _ := strconv.Atoi(strings.Fields(rest)[0])
 			return float64(kb) / 1024
 		}
@@ -185,6 +230,7 @@ func measure(p params, bin string) (f figures, err error) {
 	}
 	f.set("publish, msg/s", float64(p.msgs)/took.Seconds())
 	f.set("memory after publishing, MiB", n.rss())
+	f.set("memory at most, MiB", n.peak())
 	time.Sleep(12 * time.Second) // what is done behind the scenes may end
 	f.set("disk, bytes a message", float64(n.disk())/float64(p.msgs))
 	if err := n.kill(); err != nil {

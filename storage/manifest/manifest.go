@@ -66,6 +66,13 @@ func (m *Manifest) State() State {
 	return m.state.clone()
 }
 
+// Floor returns the position in the tail that everything below is in parts and checkpoints.
+func (m *Manifest) Floor() uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.state.Floor
+}
+
 // NewPart gives out a number for a part. Several may be out at a time, and edits may use them in any order; one that no
 // edit uses is lost.
 func (m *Manifest) NewPart() PartID {

@@ -31,6 +31,7 @@ func (l *File) Append(body ...[]byte) (LSN, Pos, error) {
 	}
 	l.marked = false
 	seg.end.Store(off + h.size())
+	l.since += h.size()
 	l.mu.Lock()
 	l.next = lsn + 1
 	l.mu.Unlock()
@@ -103,7 +104,7 @@ func (l *File) segmentFor(size int64) (*segment, LSN, LSN, error) {
 // one is synced: by invariant 1 the new one's base proves its blocks durable.
 func (l *File) rotate(old *segment, next LSN, minSize int64) error {
 	if minSize <= l.o.SegmentSize {
-		if err := l.spares.reserve(minSize); err != nil {
+		if err := l.spares.reserve(minSize, minSize); err != nil {
 			return l.spareError(err)
 		}
 	}

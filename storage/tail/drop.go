@@ -40,6 +40,6 @@ func (l *File) discard(seg *segment) error {
 	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
 		return err
 	}
-	l.spares.add(full)
+	l.spares.add(full, seg.size)
 	return nil
 }

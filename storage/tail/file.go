@@ -27,8 +27,9 @@ type File struct {
 	wmu    sync.Mutex // one writer at a time; guards the fields below
 	hdr    [blockHeaderSize]byte
 	iov    [][]byte
-	asked  bool // a spare was asked for since the active segment was started
-	marked bool // the log ends with a mark, or with a segment header
+	asked  bool  // a spare was asked for since the active segment was started
+	since  int64 // bytes appended since the last Shrink
+	marked bool  // the log ends with a mark, or with a segment header
 
 	syncMu sync.Mutex // one sync of a file at a time: else one of two could take the error that the other must see
 	dropMu sync.Mutex // one DropBefore at a time
@@ -111,13 +112,15 @@ func (l *File) Step() int64 {
 }
 
 // Reserve takes the space of the next segment if it is not taken yet, so that a caller who was told ErrNoSpace can
-// learn without appending that there is room again. ErrNoSpace if there is none.
+// learn without appending that there is room again. On a disk that is nearly full it is a small one. ErrNoSpace if
+// there is no room for that.
 func (l *File) Reserve() error {
 	seg, _, _, err := l.usable()
 	if err != nil {
 		return err
 	}
-	if err := l.spares.reserve(l.spares.step(seg.size)); err != nil {
+	step := l.spares.step(seg.size)
+	if err := l.spares.reserve(step, min(step, l.o.FirstSegment)); err != nil {
 		return l.spareError(err)
 	}
 	return nil

@@ -19,8 +19,8 @@ func fill(t *testing.T, w *world) int64 {
 	return active.size
 }
 
-// TestGrowth fills a new log's segments: each is twice as large as the one before it until they have the usual size. The
-// growth goes on where it was after the log was opened again.
+// TestGrowth fills a new log's segments: each but the first is followed by one twice as large until they have the usual
+// size. After the log was opened again they go on from the last one's size.
 func TestGrowth(t *testing.T) {
 	mem := vfs.NewMem()
 	o := smallOptions(mem)
@@ -30,11 +30,11 @@ func TestGrowth(t *testing.T) {
 	if used := mem.Used(); used > 2<<10 {
 		t.Fatalf("a new log takes %d bytes", used)
 	}
-	for i, want := range []int64{1 << 10, 2 << 10, 4 << 10, 8 << 10, 12 << 10, 12 << 10} {
+	for i, want := range []int64{1 << 10, 1 << 10, 2 << 10, 4 << 10, 4 << 10, 4 << 10, 8 << 10, 12 << 10, 12 << 10} {
 		if got := fill(t, w); got != want {
 			t.Fatalf("segment %d has %d bytes, want %d", i, got, want)
 		}
-		if i%2 == 1 {
+		if i == 2 {
 			must(t, w.reopen())
 		}
 	}
@@ -59,7 +59,7 @@ func TestGrowthForLargeBlock(t *testing.T) {
 	for _, seg := range w.log.segs.snapshot() {
 		sizes = append(sizes, seg.size)
 	}
-	want := []int64{1 << 10, 8 << 10, 104 << 10, 2 << 10}
+	want := []int64{1 << 10, 8 << 10, 104 << 10, 1 << 10}
 	if len(sizes) != len(want) {
 		t.Fatalf("segments of %d bytes, want %d", sizes, want)
 	}
@@ -78,7 +78,7 @@ func TestGrowthWithoutSpace(t *testing.T) {
 	mem := vfs.NewMem()
 	w, err := open(growingOptions(mem), image{})
 	must(t, err)
-	mem.SetCapacity(mem.Used() + 1<<10)
+	mem.SetCapacity(mem.Used() + 1<<9)
 	if err := w.log.Reserve(); !errors.Is(err, ErrNoSpace) {
 		t.Fatalf("Reserve without space: %v", err)
 	}
@@ -103,11 +103,11 @@ func TestGrowthOnSmallDisk(t *testing.T) {
 	o.SegmentSize, o.FirstSegment = 32<<10, 1<<10
 	w, err := open(o, image{})
 	must(t, err)
-	for i, want := range []int64{1 << 10, 2 << 10, 4 << 10, 4 << 10, 4 << 10} {
+	for i, want := range []int64{1 << 10, 1 << 10, 2 << 10, 4 << 10, 4 << 10, 4 << 10} {
 		if got := fill(t, w); got != want {
 			t.Fatalf("segment %d has %d bytes, want %d", i, got, want)
 		}
-		if i == 3 {
+		if i == 4 {
 			must(t, w.reopen())
 		}
 	}
@@ -121,5 +121,82 @@ func TestGrowthOnSmallDisk(t *testing.T) {
 	if last != o.SegmentSize {
 		t.Fatalf("with space again a segment has %d bytes", last)
 	}
+	must(t, w.close())
+}
+
+// TestShrink lets a log whose segments have grown do less and less: they become smaller again, and what is all dropped
+// leaves a small one.
+func TestShrink(t *testing.T) {
+	mem := vfs.NewMem()
+	o := smallOptions(mem)
+	o.SegmentSize, o.FirstSegment = 64<<10, 1<<10
+	w, err := open(o, image{})
+	must(t, err)
+	shrink := func(lsn LSN) bool {
+		t.Helper()
+		more, err := w.log.Shrink(lsn)
+		must(t, err)
+		must(t, w.drop(lsn))
+		return more
+	}
+	for fill(t, w) < o.SegmentSize {
+	}
+	must(t, w.log.Reserve())
+	if !shrink(0) { // fast so far: nothing changes
+		t.Fatal("large segments are none")
+	}
+	if got := w.log.Step(); got != o.SegmentSize {
+		t.Fatalf("a busy log's segments have %d bytes", got)
+	}
+	must(t, w.append(3<<10))
+	must(t, w.sync())
+	next, _ := w.log.Next()
+	if !shrink(next - 1) { // not everything may go: the active one stays
+		t.Fatal("a large segment is none")
+	}
+	if size, step := w.log.Size(), w.log.Step(); size < o.SegmentSize || step != 4<<10 {
+		t.Fatalf("%d bytes, segments of %d", size, step)
+	}
+	shrink(next)
+	must(t, w.log.Reserve())
+	if shrink(next) {
+		t.Fatal("there is still more to give back")
+	}
+	if size := w.log.Size(); size > 4<<10 {
+		t.Fatalf("an idle log takes %d bytes", size)
+	}
+	must(t, w.reopen())
+	for range 40 {
+		must(t, w.append(1000))
+		must(t, w.sync())
+	}
+	must(t, w.reopen())
+	must(t, w.readAll())
+	must(t, w.close())
+}
+
+// TestReserveOnSmallDisk has no space for a segment as large as those before it: a smaller one is enough.
+func TestReserveOnSmallDisk(t *testing.T) {
+	mem := vfs.NewMem()
+	o := smallOptions(mem)
+	o.SegmentSize, o.FirstSegment, o.Recycle = 32<<10, 1<<10, -1
+	w, err := open(o, image{})
+	must(t, err)
+	for fill(t, w) < o.SegmentSize {
+	}
+	mem.SetCapacity(mem.Used() + 5<<10)
+	must(t, w.log.Reserve())
+	if step := w.log.Step(); step != 4<<10 {
+		t.Fatalf("the next segment has %d bytes", step)
+	}
+	for err == nil {
+		if err = w.append(200); err == nil {
+			err = w.sync()
+		}
+	}
+	if !errors.Is(err, ErrNoSpace) {
+		t.Fatal(err)
+	}
+	must(t, w.reopen())
 	must(t, w.close())
 }

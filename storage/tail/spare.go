@@ -33,13 +33,14 @@ type spare struct {
 type spares struct {
 	fs   vfs.FS
 	dir  string
-	max  int64 // the usual size of a segment
+	min  int64 // the smallest size of a segment, but for what is left of a small disk
+	max  int64 // the largest, but for one of a large block
 	keep int   // how many dropped segments are taken in
 
 	mu     sync.Mutex
 	cond   *sync.Cond // busy or ready changed
 	ready  []spare
-	size   int64 // of the next one to be made: it doubles until it is max
+	size   int64 // of the next one to be made: between min and max, as appends need it
 	nextID uint64
 	busy   bool
 	err    error // of the last attempt
@@ -48,24 +49,47 @@ type spares struct {
 }
 
 func newSpares(o Options) *spares {
-	s := &spares{fs: o.FS, dir: o.Dir, size: o.FirstSegment, max: o.SegmentSize, keep: o.Recycle}
+	s := &spares{
+		fs: o.FS, dir: o.Dir, size: o.FirstSegment, min: o.FirstSegment, max: o.SegmentSize, keep: o.Recycle,
+	}
 	s.cond = sync.NewCond(&s.mu)
 	return s
 }
 
-// follow says how large the last segment is that there is: the next one is twice as large, if the disk is not small.
+// follow says how large the last segment is that there is: the next one is as large.
 func (s *spares) follow(size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.followLocked(size)
+	s.size = min(max(s.size, size), s.max)
 }
 
-func (s *spares) followLocked(size int64) {
-	next := max(s.size, min(2*size, s.max)) //nolint:mnd // doubles
-	if next > s.size && !s.isSmall(next) {
-		next = max(s.size, size)
+// growLocked doubles the size of the segments to come, if that leaves a small disk enough.
+func (s *spares) growLocked() {
+	if next := min(2*s.size, s.max); s.isSmall(next) { //nolint:mnd // doubles
+		s.size = next
 	}
-	s.size = min(next, s.max)
+}
+
+// shrink makes segments to come of size bytes, if they are more than twice as large now, and gives up spares that are.
+func (s *spares) shrink(size int64) error {
+	s.mu.Lock()
+	if s.size > 2*size { //nolint:mnd // else it might have to grow again at once
+		s.size = size
+	}
+	var large []spare
+	s.ready = slices.DeleteFunc(s.ready, func(sp spare) bool {
+		if sp.size > s.size {
+			large = append(large, sp)
+		}
+		return sp.size > s.size
+	})
+	s.mu.Unlock()
+	for _, sp := range large {
+		if err := s.fs.Remove(sp.path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // shareOfFree is how many files of a size a disk must have room for before they may be that large: the log must not
@@ -153,15 +177,17 @@ func (s *spares) finish(sp spare, err error) {
 	s.cond.Broadcast()
 }
 
-// reserve waits for a spare of at least n bytes, at most max, making it if nobody does.
-func (s *spares) reserve(n int64) error {
+// reserve waits for a spare of at least n bytes, at most max, making it if nobody does. Where there is no space for a
+// large one it is smaller, but not below least.
+func (s *spares) reserve(n, least int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.reserveLocked(n)
+	return s.reserveLocked(n, least)
 }
 
-func (s *spares) reserveLocked(n int64) error {
+func (s *spares) reserveLocked(n, least int64) error {
 	waited := false
+	least = max(least, s.min)
 	for s.readyLocked(n) < 0 {
 		for s.size < n {
 			s.size = min(2*s.size, s.max) //nolint:mnd // doubles
@@ -172,6 +198,9 @@ func (s *spares) reserveLocked(n int64) error {
 		case s.busy:
 			waited = true
 			s.cond.Wait()
+		case waited && errors.Is(s.err, ErrNoSpace) && s.size > least:
+			s.size = max(alignUp(s.size/2, blockAlign), least) //nolint:mnd // halves
+			n, waited = min(n, s.size), false
 		case waited && s.err != nil:
 			return s.err
 		default:
@@ -187,17 +216,21 @@ func (s *spares) reserveLocked(n int64) error {
 	return nil
 }
 
-// take returns a spare of at least n bytes, waiting for one as reserve does.
-func (s *spares) take(n int64) (spare, error) {
+// take returns a spare of at least n bytes, waiting for one as reserve does. With grow those to come are to be larger.
+//
+//nolint:revive // grow is what is known of the appends, not a mode
+func (s *spares) take(n int64, grow bool) (spare, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.reserveLocked(n); err != nil {
+	if err := s.reserveLocked(n, n); err != nil {
 		return spare{}, err
 	}
 	i := s.readyLocked(n)
 	sp := s.ready[i]
 	s.ready = slices.Delete(s.ready, i, i+1)
-	s.followLocked(sp.size)
+	if grow {
+		s.growLocked()
+	}
 	return sp, nil
 }
 
@@ -217,17 +250,17 @@ func (s *spares) large(size int64) (spare, error) {
 func (s *spares) slot(size int64) (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || size != s.max || len(s.ready) >= s.keep {
+	if s.closed || size != s.size || len(s.ready) >= s.keep {
 		return "", false
 	}
 	return s.nameLocked(), true
 }
 
-// add takes in a dropped segment that was renamed, durably, to a path that slot gave.
-func (s *spares) add(full string) {
+// add takes in a dropped segment of size bytes that was renamed, durably, to a path that slot gave.
+func (s *spares) add(full string, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ready = append(s.ready, spare{path: full, size: s.max, stale: true})
+	s.ready = append(s.ready, spare{path: full, size: size, stale: true})
 	s.cond.Broadcast()
 }
 
