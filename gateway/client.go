@@ -32,6 +32,8 @@ type client struct {
 	noStall       bool
 	traced        bool          // the log takes the raw protocol
 	gone          chan struct{} // closed at the end
+	tasked        chan struct{} // of one: there are tasks
+	guided        *passage      // nil: no Director has a say; settled before the reader runs
 	closing       atomic.Bool
 	established   atomic.Bool  // a CONNECT came, or none is needed
 	lastActivity  atomic.Int64 // Unix nanoseconds
@@ -74,7 +76,7 @@ type client struct {
 func newClient(s *Server, conn net.Conn, web bool) *client {
 	set := s.settings.Load()
 	c := &client{
-		server: s, conn: conn, stream: conn, cid: s.lastCID.Add(1), start: time.Now(), gone: make(chan struct{}),
+		server: s, conn: conn, stream: conn, cid: s.lastCID.Add(1), start: time.Now(), gone: make(chan struct{}), tasked: make(chan struct{}, 1),
 		web: web, writeDeadline: set.WriteDeadline, noStall: set.NoFastProducerStall,
 		traced: s.tracing(),
 	}
@@ -296,6 +298,9 @@ func (c *client) expel(text string, reason CloseReason) {
 	}
 	c.server.remove(c, last)
 	c.observe(EventDisconnected, reason)
+	if p := c.guided; p != nil {
+		p.guide.Closed()
+	}
 }
 
 func stopTimer(t *time.Timer) {

@@ -19,8 +19,10 @@ type Options struct {
 	// Bus carries the messages.
 	Bus bus.Bus
 	// Upstream, if not nil, leads to the servers that serve the clients in this one's place: what they send and
-	// are sent passes, and nothing is decided here, logins included. Bus is not used then.
+	// are sent passes, and nothing is decided here, logins included. Without a Director, Bus is not used then.
 	Upstream Upstream
+	// Director, if not nil, has a say in what passes to and from Upstream. What it keeps here goes over Bus.
+	Director Director
 	// Logger takes the log; nil discards it.
 	Logger *slog.Logger
 	// Auth decides about logins; nil: by what Server says about users and tokens.

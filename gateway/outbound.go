@@ -32,8 +32,8 @@ type outbound struct {
 	sending bool     // the writer, or who has claimed it, sends what is not in chain any more
 
 	torn    bool        // what is queued ends within a frame from upstream
-	later   string      // lines that wait for the end of that frame
-	waiting atomic.Bool // there are such lines
+	later   []byte      // lines and messages of this server's own that wait for the end of that frame
+	waiting atomic.Bool // there are such
 
 	reason CloseReason // why the connection ends; empty while it lives
 	stall  chan struct{}
@@ -89,18 +89,22 @@ func (o *outbound) append(p string) {
 // line queues a line of this server's own, between frames. o.mu is held.
 func (o *outbound) line(p string) {
 	if o.torn {
-		o.later += p
+		o.later = append(o.later, p...)
+		o.pending += int64(len(p))
 		o.waiting.Store(true)
 		return
 	}
 	o.append(p)
 }
 
-// mend queues the lines that have waited for the end of a frame. o.mu is held.
+// mend queues what has waited for the end of a frame. o.mu is held.
 func (o *outbound) mend() {
-	if o.later != "" {
-		o.append(o.later)
-		o.later = ""
+	if len(o.later) > 0 {
+		o.fill(o.later)
+		o.later = o.later[:0]
+		if cap(o.later) > outMaxBuffer {
+			o.later = nil
+		}
 		o.waiting.Store(false)
 	}
 }
@@ -112,6 +116,14 @@ func (o *outbound) message(subject, sid, reply, header, data []byte) {
 		hdr = len(header)
 	}
 	total := len(header) + len(data)
+	if o.torn {
+		before := len(o.later)
+		o.later = wire.AppendMsgLine(o.later, subject, sid, reply, hdr, total)
+		o.later = append(append(append(o.later, header...), data...), wire.CRLF...)
+		o.pending += int64(len(o.later) - before)
+		o.waiting.Store(true)
+		return
+	}
 	room := wire.MsgLineMax(subject, sid, reply)
 	whole := total <= outInPiece
 	if whole {

@@ -43,17 +43,17 @@ type passage struct {
 	down *wire.Frames // from the server upstream; the other goroutine's
 	subs passageSubs
 
-	connected bool   // a CONNECT has passed; the reader's
-	headers   bool   // the client and upstream have agreed on headers; the reader's
-	pings     uint64 // that were sent upstream; the reader's
-	pingDue   bool   // one of ours waits for the end of a message; the reader's
-	pongs     uint64 // that came; the other goroutine's
+	guide Guide // nil: all passes
+	g     guidance
+
+	connected bool // a CONNECT has passed; the reader's
+	headers   bool // the client and upstream have agreed on headers; the reader's
+	pings     passagePings
 
 	// blame is the reason of a connection whose client has sent what makes upstream hang up, with or without a word.
-	blame     atomic.Pointer[CloseReason]
-	ownPing   atomic.Uint64 // which of pings is ours and unanswered; 0: none
-	ownSent   atomic.Int64  // when it was sent, in Unix nanoseconds
-	lastHeard atomic.Int64  // when something came from upstream, in Unix nanoseconds
+	blame      atomic.Pointer[CloseReason]
+	maxPayload atomic.Int64 // of a message, as upstream says
+	lastHeard  atomic.Int64 // when something came from upstream, in Unix nanoseconds
 
 	mu sync.Mutex
 	// The following are guarded by mu.
@@ -101,13 +101,17 @@ func (c *client) openPassage() CloseReason {
 		down: wire.NewFrames(wire.FromServer, passageInfo, &s.pool),
 	}
 	s.upstreamInfo.Store(&info)
+	p.maxPayload.Store(int64(info.MaxPayload))
 	p.lastHeard.Store(time.Now().UnixNano())
 	c.out.mu.Lock()
-	c.out.max = passagePending
+	if c.server.options.Director == nil {
+		c.out.max = passagePending / 3 * 4
+	}
 	c.out.mu.Unlock()
 	c.mu.Lock()
 	c.passage = p
 	c.mu.Unlock()
+	c.attend(p)
 	return ""
 }
 
@@ -259,7 +263,7 @@ func (c *client) checkUpstream() {
 	c.mu.Lock()
 	c.pingTimer = time.AfterFunc(set.PingInterval, c.checkUpstream)
 	c.mu.Unlock()
-	c.do(func() { c.pingUpstream(p) })
+	c.do(func() { p.pings.ping(c, p) })
 	if c.closing.Load() { // it may have ended before it could stop the new timer
 		c.mu.Lock()
 		stopTimer(c.pingTimer)

@@ -38,9 +38,13 @@ func (c *client) backward(p *passage) {
 		case wire.OpMsg, wire.OpHMsg:
 			msgs++
 			bytes += int64(f.Size)
+			if p.guide != nil {
+				run = c.guideDown(p, &f, run)
+				continue
+			}
 			p.subs.delivered(f.SID)
 		case wire.OpPong:
-			if p.pong(c) { // ours: the client has not asked for it
+			if p.pings.pong() { // ours: the client has not asked for it
 				c.pass(run, true)
 				run = nil
 				continue
@@ -51,12 +55,17 @@ func (c *client) backward(p *passage) {
 			c.passInfo(p, f.Arg)
 			continue
 		case wire.OpErr:
-			text := errText(f.Arg)
-			p.subs.refused(text)
-			p.mu.Lock()
-			p.lastErr = text
-			p.mu.Unlock()
-		case wire.OpNone, wire.OpPub, wire.OpHPub, wire.OpSub, wire.OpUnsub, wire.OpPing, wire.OpConnect, wire.OpOK:
+			if !c.passErr(p, f.Arg) {
+				c.pass(run, true)
+				run = nil
+				continue
+			}
+		case wire.OpNone:
+			if p.g.down.open {
+				run = c.guideRest(p, f.Raw, run)
+				continue
+			}
+		case wire.OpPub, wire.OpHPub, wire.OpSub, wire.OpUnsub, wire.OpPing, wire.OpConnect, wire.OpOK:
 		}
 		run = extend(run, f.Raw)
 		if c.out.waiting.Load() && p.down.Between() {
@@ -75,7 +84,7 @@ func (c *client) backward(p *passage) {
 	c.server.outMsgs.Add(msgs)
 	c.server.outBytes.Add(bytes)
 	c.touch(time.Now())
-	c.pass(run, p.down.Between())
+	c.pass(run, p.down.Between() || p.g.down.open)
 }
 
 // pass queues bytes from upstream for the client. between: they end with the end of a frame. A few bytes, when nothing
@@ -118,7 +127,7 @@ func (c *client) pass(run []byte, between bool) {
 func (c *client) awaitRoom() {
 	o := &c.out
 	o.mu.Lock()
-	for o.reason == "" && o.crowded() {
+	for o.reason == "" && o.pending > passagePending {
 		if o.stall == nil {
 			o.stall = make(chan struct{}) // sent and the end of the connection close it
 		}
@@ -130,17 +139,6 @@ func (c *client) awaitRoom() {
 	o.mu.Unlock()
 }
 
-// pong takes a PONG from upstream and reports whether it answers a PING of the gateway's own.
-func (p *passage) pong(c *client) bool {
-	p.pongs++
-	if p.ownPing.Load() != p.pongs {
-		return false
-	}
-	p.ownPing.Store(0)
-	c.server.options.Upstream.Passed(time.Since(time.Unix(0, p.ownSent.Load())))
-	return true
-}
-
 // passInfo passes on an INFO, rewritten.
 func (c *client) passInfo(p *passage, doc []byte) {
 	var info wire.Info
@@ -148,6 +146,7 @@ func (c *client) passInfo(p *passage, doc []byte) {
 		c.fault("INFO from upstream is not valid: {error}", slog.Any("error", err))
 		return
 	}
+	p.maxPayload.Store(int64(info.MaxPayload))
 	p.mu.Lock()
 	p.info = info
 	if info.RemoteAccount != "" {
@@ -156,6 +155,9 @@ func (c *client) passInfo(p *passage, doc []byte) {
 	p.mu.Unlock()
 	if info.RemoteAccount != "" {
 		c.join(info.RemoteAccount) // a limit that this server has for it does not count: upstream decides
+		if p.guide != nil {
+			p.g.who.named(info.RemoteAccount)
+		}
 	}
 	c.enqueue(string(c.infoLine(c.server.rewritten(info))))
 }

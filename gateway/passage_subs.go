@@ -40,17 +40,26 @@ func (s *passageSubs) end(f *wire.Frame) {
 	}
 }
 
-// delivered counts a message.
-func (s *passageSubs) delivered(sid []byte) {
+// delivered counts a message, and reports whether it was the last for its subscription.
+func (s *passageSubs) delivered(sid []byte) (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub := s.list[string(sid)]
 	if sub == nil {
-		return
+		return false
 	}
 	if sub.Msgs++; sub.Msgs == sub.Max {
 		delete(s.list, sub.SID)
+		return true
 	}
+	return false
+}
+
+// has reports whether there is a subscription.
+func (s *passageSubs) has(sid string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.list[sid] != nil
 }
 
 // drop forgets them all, as upstream does at another CONNECT.
@@ -60,20 +69,21 @@ func (s *passageSubs) drop() {
 	clear(s.list)
 }
 
-// refused forgets the subscription that an -ERR from upstream speaks of.
-func (s *passageSubs) refused(text string) {
+// refused forgets the subscription that an -ERR from upstream speaks of, and returns its sid; empty: there is none.
+func (s *passageSubs) refused(text string) string {
 	m := refusedSub.FindStringSubmatch(text)
 	if m == nil {
-		return
+		return ""
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for sid, sub := range s.list {
 		if sub.Subject == m[1] && sub.Queue == m[2] {
 			delete(s.list, sid)
-			return
+			return sid
 		}
 	}
+	return ""
 }
 
 var refusedSub = regexp.MustCompile(`^Permissions Violation for Subscription to "([^"]*)"(?: using queue "([^"]*)")?`)

@@ -79,26 +79,49 @@ func (c *client) forward(p *passage) bool {
 			if f.Op == wire.OpHPub && !p.headers {
 				p.accuse(ReasonProtocolViolation)
 			}
-		case wire.OpSub:
-			p.subs.add(&f)
-		case wire.OpUnsub:
-			p.subs.end(&f)
-		case wire.OpPing:
-			p.pings++
-		case wire.OpConnect:
-			c.passConnect(p, f.Arg)
-			if line := c.completed(p, f.Arg); line != nil {
-				if !c.writeUp(p, run) || !c.writeUp(p, line) {
+			if p.guide != nil {
+				var ok bool
+				if run, ok = c.guideUp(p, &f, run); !ok {
 					return false
 				}
-				run = nil
 				continue
 			}
+		case wire.OpSub:
+			p.subs.add(&f)
+			if p.guide != nil {
+				c.subscribeHere(string(f.SID), string(f.Subject), string(f.Queue))
+			}
+		case wire.OpUnsub:
+			p.subs.end(&f)
+			if p.guide != nil {
+				c.unsubscribeHere(p, string(f.SID))
+			}
+		case wire.OpPing:
+			p.pings.client()
+		case wire.OpConnect:
+			c.passConnect(p, f.Arg)
+			line := c.completed(p, f.Arg)
+			if line == nil {
+				line = f.Raw
+			}
+			if !c.writeUp(p, run) || !c.writeUp(p, line) || !c.askWho(p) {
+				return false
+			}
+			run = nil
+			continue
 		case wire.OpErr:
 			p.accuse(ReasonParseError)
 		case wire.OpInfo:
 			p.judgeInfo(f.Arg)
-		case wire.OpNone, wire.OpPong, wire.OpOK, wire.OpMsg, wire.OpHMsg:
+		case wire.OpNone:
+			if p.g.up.open {
+				var ok bool
+				if run, ok = c.guideMore(p, f.Raw, run); !ok {
+					return false
+				}
+				continue
+			}
+		case wire.OpPong, wire.OpOK, wire.OpMsg, wire.OpHMsg:
 		}
 		run = extend(run, f.Raw)
 	}
@@ -113,8 +136,10 @@ func (c *client) forward(p *passage) bool {
 	if !c.writeUp(p, run) {
 		return false
 	}
-	if p.pingDue && p.up.Between() {
-		c.pingUpstream(p)
+	p.between()
+	if c.stall != nil {
+		c.pause(c.stall)
+		c.stall = nil
 	}
 	return true
 }
@@ -164,6 +189,7 @@ func (c *client) drainClient(p *passage) {
 func (c *client) passConnect(p *passage, arg []byte) {
 	if p.connected {
 		p.subs.drop()
+		c.dropSession()
 	}
 	p.connected = true
 	if len(arg) > int(c.server.settings.Load().MaxControlLine) {
@@ -175,6 +201,7 @@ func (c *client) passConnect(p *passage, arg []byte) {
 		return
 	}
 	told.Pass, told.Token, told.Sig, told.ProxySig, told.JWT = "", "", "", "", ""
+	c.options = told
 	p.headers = told.Headers && p.lastInfo().Headers
 	set := c.server.settings.Load()
 	c.mu.Lock()
@@ -216,20 +243,6 @@ func (c *client) completed(p *passage, arg []byte) []byte {
 		return nil
 	}
 	return slices.Concat([]byte("CONNECT "), line, []byte(wire.CRLF))
-}
-
-// pingUpstream sends a PING of the gateway's own, once there is a place for it. The reader calls it.
-func (c *client) pingUpstream(p *passage) {
-	if !p.connected || p.up.Opaque() || p.ownPing.Load() != 0 {
-		return
-	}
-	if p.pingDue = !p.up.Between(); p.pingDue {
-		return
-	}
-	p.pings++
-	p.ownSent.Store(time.Now().UnixNano())
-	p.ownPing.Store(p.pings)
-	c.writeUp(p, []byte(wire.Ping)) // if it cannot be, the next read or write meets the same
 }
 
 // tracePassage writes the lines in run to the log, shortened.

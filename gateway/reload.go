@@ -83,6 +83,10 @@ func (c *client) do(task func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tasks = append(c.tasks, task)
+	select {
+	case c.tasked <- struct{}{}:
+	default:
+	}
 	if !c.fronting {
 		_ = c.conn.SetReadDeadline(longPast) // a read that waits ends now
 	}

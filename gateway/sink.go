@@ -91,5 +91,8 @@ func (c *client) deliverOne(d *bus.Delivery) (size int, ok bool) {
 		header = nil
 	}
 	c.out.message(m.Subject, d.Sub.SID, m.Reply, header, m.Data)
+	if p := c.guided; p != nil {
+		c.deliveredHere(p, d.Sub.SID)
+	}
 	return len(header) + len(m.Data), true
 }

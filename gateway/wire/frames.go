@@ -24,6 +24,7 @@ type Frame struct {
 	SID     []byte // SUB, UNSUB, MSG, HMSG
 	Max     int64  // UNSUB: as in Command
 	Size    int    // PUB, HPUB, MSG, HMSG: bytes of header block and data in all
+	Head    int    // HPUB, HMSG: bytes of the header block
 }
 
 // Frames finds where the frames of one direction begin and end, for those who pass the bytes on and want to know what
@@ -191,6 +192,17 @@ func (f *Frame) message() bool {
 	if sizes == 1 {
 		return f.Size >= 0
 	}
-	hdr := parseSize(a[n-2])
-	return hdr >= 0 && hdr <= f.Size
+	f.Head = parseSize(a[n-2])
+	return f.Head >= 0 && f.Head <= f.Size
+}
+
+// Split takes a message apart of which raw is all: its line goes to f, as Next gives it.
+func (s *Frames) Split(raw []byte, f *Frame) (header, data []byte, ok bool) {
+	end := bytes.IndexByte(raw, '\n') + 1
+	if end == 0 || !s.parse(f, bytes.TrimSuffix(raw[:end-1], []byte{'\r'})) || !f.Op.hasPayload() ||
+		len(raw) != end+f.Size+len(crlf) {
+		return nil, nil, false
+	}
+	f.Raw = raw
+	return raw[end : end+f.Head], raw[end+f.Head : end+f.Size], true
 }

@@ -1,0 +1,57 @@
+package gateway
+
+import (
+	"github.com/noetl/ehdb-gateway/internal/bus"
+)
+
+// Director has a say in what passes between clients and the servers upstream. Without one everything passes.
+type Director interface {
+	// Attend returns the guide of a client's connection. It is called before anything has passed.
+	Attend(t Traveler) Guide
+}
+
+// Traveler is a client's connection as its guide sees it. Safe for concurrent use.
+type Traveler interface {
+	// ID is the client id (cid).
+	ID() uint64
+	// Identity returns who the server upstream says that the client is. known closes once that is settled.
+	Identity() (id UpstreamIdentity, known <-chan struct{})
+}
+
+// UpstreamIdentity is what a server upstream says about a client that has logged in there.
+type UpstreamIdentity struct {
+	Account string // empty: not known yet
+	User    string
+	// Permitted: the client's permissions are known and are enforced here too.
+	Permitted bool
+}
+
+// Guide has a say about one connection. Up and Sent are called by one goroutine, Down and Received by another.
+type Guide interface {
+	// Up is asked about a message from the client before any of it passes. A channel means that it has to wait: Up is
+	// asked again once it is closed, and what comes behind waits with it.
+	Up(subject, reply []byte, size int) (course Course, wait <-chan struct{})
+	// Sent shows a message for which Up has answered CourseShow or CourseLocal. m is borrowed.
+	Sent(m *bus.Msg)
+	// Down is asked about a message for the client. The answer is one of CoursePass, CourseShow and CourseDrop.
+	Down(subject, reply []byte, header bool) Course
+	// Received shows a message for which Down has answered CourseShow, before it passes: it passes, or is dropped, or
+	// passes with another header if Received has changed m.Header. m is borrowed.
+	Received(m *bus.Msg) Course
+	// Closed is called once, when the connection has ended.
+	Closed()
+}
+
+// Course is the way that a message takes.
+type Course uint8
+
+const (
+	// CoursePass lets it pass.
+	CoursePass Course = iota
+	// CourseShow lets it pass, and shows it to the guide when all of it has come.
+	CourseShow
+	// CourseLocal publishes it on this server's own bus and nowhere else.
+	CourseLocal
+	// CourseDrop lets it go nowhere.
+	CourseDrop
+)
