@@ -54,7 +54,7 @@ var allowed = map[string][]string{
 	"cutover/origin":        {"cutover"},
 	"cutover/capture":       {"cutover", "subjects"},
 	"cutover/parity":        {"cutover", "subjects"},
-	"cutover/relay":         {"cutover", "gateway", "gateway/wire", "subjects"},
+	"cutover/relay":         {"cutover", "gateway", "internal/bus", "jetstreamapi/jsapi", "subjects"},
 	"cutover/flip":          {"cutover", "cutover/relay", "cutover/origin", "cutover/capture", "subjects"},
 	"cutover/gate":          {"cutover", "cutover/parity"},
 	"cutover/face":          {"cutover", "cutover/..."},

@@ -1,0 +1,113 @@
+package relay
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
+)
+
+// maxFlights bounds the publishes of one connection that are remembered until their PubAck.
+const maxFlights = 1 << 16
+
+// flying is a publish that waits for its PubAck.
+type flying struct {
+	scope *Scope
+	noted Noted
+}
+
+// flights are those of one connection, by the subject of the answer: in order, where many share one.
+type flights struct {
+	waiting map[string][]flying
+	count   int
+	closed  bool
+}
+
+func (f *flights) has(subject []byte) bool {
+	return f.count > 0 && len(f.waiting[string(subject)]) > 0
+}
+
+func (f *flights) add(reply []byte, p flying) bool {
+	if f.closed || f.count >= maxFlights {
+		return false
+	}
+	if f.waiting == nil {
+		f.waiting = make(map[string][]flying)
+	}
+	f.waiting[string(reply)] = append(f.waiting[string(reply)], p)
+	f.count++
+	return true
+}
+
+func (f *flights) take(subject []byte) (p flying, ok bool) {
+	list := f.waiting[string(subject)]
+	if len(list) == 0 {
+		return flying{}, false
+	}
+	if p = list[0]; len(list) == 1 {
+		delete(f.waiting, string(subject))
+	} else {
+		f.waiting[string(subject)] = list[1:]
+	}
+	f.count--
+	return p, true
+}
+
+// close gives up all of them: the connection has ended.
+func (f *flights) close() {
+	f.closed = true
+	for _, list := range f.waiting {
+		for i := range list {
+			list[i].scope.lost()
+		}
+	}
+	f.waiting, f.count = nil, 0
+}
+
+func (s *Scope) lost() {
+	s.notes.unanswered.Add(1)
+	s.flight.Add(-1)
+}
+
+// publish notes a message that goes to a stream under watch.
+func (g *guide) publish(s *Scope, m *bus.Msg) {
+	s.notes.published.Add(1)
+	p := flying{scope: s, noted: Noted{
+		Subject: string(m.Subject), Hash: cutover.Hash(m.Subject, m.Header, m.Data),
+		MsgID: string(jsapi.HeaderValue(m.Header, jsapi.HeaderMsgID)),
+	}}
+	g.mu.Lock()
+	kept := g.flight.add(m.Reply, p)
+	g.mu.Unlock()
+	if !kept {
+		s.lost()
+	}
+}
+
+// answer takes the PubAck.
+func (p *flying) answer(data []byte) {
+	defer p.scope.flight.Add(-1)
+	var ack struct {
+		Error     json.RawMessage `json:"error"`
+		Stream    string          `json:"stream"`
+		Seq       uint64          `json:"seq"`
+		Duplicate bool            `json:"duplicate"`
+	}
+	n := &p.scope.notes
+	switch err := json.Unmarshal(data, &ack); {
+	case err != nil || ack.Error != nil || ack.Stream != p.scope.Name.Stream:
+		n.refused.Add(1)
+		return
+	case ack.Duplicate:
+		n.acknowledged.Add(1)
+		n.duplicates.Add(1)
+		return
+	}
+	n.acknowledged.Add(1)
+	p.noted.Seq, p.noted.Time = ack.Seq, time.Now().UnixNano()
+	if f := p.scope.Acknowledged; f != nil {
+		f(&p.noted)
+	}
+}

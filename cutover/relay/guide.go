@@ -1,0 +1,320 @@
+package relay
+
+import (
+	"bytes"
+	"sync"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/gateway"
+	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
+)
+
+// guide decides for one connection. What is not guarded by mu belongs to one of its two goroutines.
+type guide struct {
+	relay    *Relay
+	traveler gateway.Traveler
+	up, down resolved
+	sending  sending // the message that Up has decided about last
+
+	mu     sync.Mutex
+	flight flights
+	pulls  pulls
+}
+
+// resolved is an account's part of a table, as one goroutine has looked it up last.
+type resolved struct {
+	table   *Table
+	account *account
+	name    string
+}
+
+// of returns the part of t that concerns the client; nil: nothing does, or its account is not known yet.
+func (r *resolved) of(t *Table, traveler gateway.Traveler) *account {
+	if r.table == t && r.name != "" {
+		return r.account
+	}
+	if r.name == "" {
+		id, _ := traveler.Identity()
+		r.name = id.Account
+	}
+	r.table, r.account = t, t.accounts[r.name]
+	return r.account
+}
+
+// sending is what Sent has to do with the message that it is shown.
+type sending struct {
+	kind  kind
+	route *Route
+}
+
+type kind uint8
+
+const (
+	kindNone kind = iota
+	kindPublish
+	kindPull
+	kindAck
+)
+
+// Up implements gateway.Guide.
+func (g *guide) Up(subject, reply []byte, _ int) (gateway.Course, <-chan struct{}) {
+	g.sending = sending{}
+	t := g.relay.table.Load()
+	a := g.up.of(t, g.traveler)
+	if g.up.name == "" && t.strict {
+		_, known := g.traveler.Identity()
+		select {
+		case <-known:
+			return t.unknown(subject), nil
+		default:
+			return gateway.CoursePass, known
+		}
+	}
+	if a == nil {
+		return gateway.CoursePass, nil
+	}
+	if bytes.HasPrefix(subject, jsPrefix) {
+		return g.upJetStream(t, a, subject, reply)
+	}
+	r := a.storing(subject)
+	if r == nil {
+		return gateway.CoursePass, nil
+	}
+	switch r.State {
+	case Held:
+		return gateway.CoursePass, t.next
+	case Here:
+		return gateway.CourseLocal, nil
+	case Upstream:
+	}
+	if len(reply) == 0 {
+		r.Scope.notes.unasked.Add(1)
+		return gateway.CoursePass, nil
+	}
+	// Counted before it is known that the table still counts: who replaces the table and then sees no flight has missed
+	// none.
+	r.Scope.flight.Add(1)
+	if g.relay.table.Load() != t {
+		r.Scope.flight.Add(-1)
+		return g.Up(subject, reply, 0)
+	}
+	g.sending = sending{kindPublish, r}
+	return gateway.CourseShow, nil
+}
+
+// unknown is the course of a message whose sender's account nobody knows: not upstream if any account's stream that
+// this gateway serves might store it. The gateway turns the client away then, and says why.
+func (t *Table) unknown(subject []byte) gateway.Course {
+	for _, a := range t.accounts {
+		if a.here && (bytes.HasPrefix(subject, jsPrefix) || a.storing(subject) != nil) {
+			return gateway.CourseLocal
+		}
+	}
+	return gateway.CoursePass
+}
+
+// upJetStream decides about requests, acks and answers of flow control.
+func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gateway.Course, <-chan struct{}) {
+	if bytes.HasPrefix(subject, ackPrefix) {
+		return g.upAck(t, a, subject)
+	}
+	if bytes.HasPrefix(subject, fcPrefix) {
+		stream, _, _, ok := jsapi.ParseFlowControlSubject(subject)
+		if r := a.ofStream(stream); ok && r != nil && r.State == Here {
+			return gateway.CourseLocal, nil
+		}
+		return gateway.CoursePass, nil
+	}
+	verb, stream, _ := apiStream(subject)
+	if verb == nil {
+		return gateway.CoursePass, nil
+	}
+	r := a.ofStream(stream)
+	if r == nil {
+		return gateway.CoursePass, nil
+	}
+	switch r.State {
+	case Held:
+		return gateway.CoursePass, t.next
+	case Here:
+		return gateway.CourseLocal, nil
+	case Upstream:
+	}
+	switch {
+	case bytes.Equal(verb, msgNext):
+		if len(reply) > 0 {
+			g.sending = sending{kindPull, r}
+			return gateway.CourseShow, nil
+		}
+	case changing(verb):
+		if f := r.Scope.Changed; f != nil {
+			f()
+		}
+	}
+	return gateway.CoursePass, nil
+}
+
+// upAck decides about an ack.
+func (g *guide) upAck(t *Table, a *account, subject []byte) (gateway.Course, <-chan struct{}) {
+	ack, ok := jsapi.ParseAckSubject(subject)
+	if !ok {
+		return gateway.CoursePass, nil
+	}
+	r := a.ofStream(ack.Stream)
+	if r == nil {
+		return gateway.CoursePass, nil
+	}
+	switch r.State {
+	case Held:
+		return gateway.CoursePass, t.next
+	case Here:
+		return gateway.CourseLocal, nil
+	case Upstream:
+	}
+	if f := r.Scope.Barrier; f != nil {
+		if wait := f(ack.StreamSeq); wait != nil {
+			return gateway.CoursePass, wait
+		}
+	}
+	g.sending = sending{kindAck, r}
+	return gateway.CourseShow, nil
+}
+
+// Sent implements gateway.Guide.
+func (g *guide) Sent(m *bus.Msg) {
+	s := g.sending
+	switch s.kind {
+	case kindPublish:
+		g.publish(s.route.Scope, m)
+	case kindPull:
+		_, _, consumer := apiStream(m.Subject)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.pulls.add(s.route.Scope, string(consumer), m.Reply, m.Data)
+	case kindAck:
+		ack, ok := jsapi.ParseAckSubject(m.Subject)
+		if !ok {
+			return
+		}
+		s.route.Scope.tracker.ack(&ack, m.Data)
+		if next, asks := bytes.CutPrefix(m.Data, []byte("+NXT")); asks && len(m.Reply) > 0 {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.pulls.add(s.route.Scope, string(ack.Consumer), m.Reply, bytes.TrimSpace(next))
+		}
+	case kindNone:
+	}
+}
+
+// Down implements gateway.Guide.
+func (g *guide) Down(subject, reply []byte, header bool) gateway.Course {
+	t := g.relay.table.Load()
+	a := g.down.of(t, g.traveler)
+	if a == nil {
+		return gateway.CoursePass
+	}
+	if bytes.HasPrefix(reply, jsPrefix) {
+		if course, settled := g.downJetStream(t, a, reply, header); settled {
+			return course
+		}
+	}
+	g.mu.Lock()
+	waited := g.flight.has(subject) || g.pulls.has(subject)
+	g.mu.Unlock()
+	switch {
+	case waited:
+		return gateway.CourseShow
+	case header && a.here && a.deliver.HasMatch(subject):
+		return gateway.CourseDrop // heartbeats of a consumer that is served from here
+	case header && t.marked:
+		return gateway.CourseShow
+	}
+	return gateway.CoursePass
+}
+
+// downJetStream decides about what a consumer upstream delivers or asks; false: it is nothing of the kind.
+func (g *guide) downJetStream(t *Table, a *account, reply []byte, header bool) (gateway.Course, bool) {
+	ack, delivery := jsapi.ParseAckSubject(reply)
+	stream := ack.Stream
+	if !delivery {
+		var ok bool
+		if stream, _, _, ok = jsapi.ParseFlowControlSubject(reply); !ok {
+			return gateway.CoursePass, false
+		}
+	}
+	r := a.ofStream(stream)
+	switch {
+	case r == nil:
+		return gateway.CoursePass, true
+	case r.State == Here:
+		if f := r.Scope.Stray; f != nil {
+			f(reply)
+		}
+		return gateway.CourseDrop, true
+	case !delivery:
+		return gateway.CoursePass, true
+	}
+	r.Scope.tracker.delivered(&ack)
+	g.mu.Lock()
+	g.pulls.delivered(r.Scope, ack.Consumer)
+	g.mu.Unlock()
+	if header && t.marked {
+		return gateway.CourseShow, true
+	}
+	return gateway.CoursePass, true
+}
+
+// Received implements gateway.Guide.
+func (g *guide) Received(m *bus.Msg) gateway.Course {
+	g.mu.Lock()
+	f, answered := g.flight.take(m.Subject)
+	moved := false
+	if !answered {
+		moved = g.pulls.status(m)
+	}
+	g.mu.Unlock()
+	switch {
+	case answered:
+		f.answer(m.Data)
+	case moved:
+		return gateway.CourseDrop
+	case bytes.Contains(m.Header, originField):
+		return g.marked(m)
+	}
+	return gateway.CoursePass
+}
+
+var originField = []byte("\r\n" + cutover.HeaderOrigin + ":")
+
+// marked decides about what the reverse chain has published: whoever is subscribed to its subject has got it from here.
+// What a consumer or a request yields passes, without the mark.
+func (g *guide) marked(m *bus.Msg) gateway.Course {
+	if a := g.down.account; a != nil && !bytes.HasPrefix(m.Reply, ackPrefix) && a.storing(m.Subject) != nil {
+		return gateway.CourseDrop
+	}
+	m.Header = unmarked(m.Header)
+	return gateway.CoursePass
+}
+
+// unmarked returns a header block without what the reverse chain has added.
+func unmarked(header []byte) []byte {
+	out := jsapi.WithoutHeaders(header, func(name []byte) bool {
+		return string(name) == cutover.HeaderOrigin || string(name) == jsapi.HeaderExpectedLastSeq
+	})
+	if bytes.Equal(bytes.TrimSpace(out), []byte("NATS/1.0")) {
+		return nil
+	}
+	return out
+}
+
+// Closed implements gateway.Guide.
+func (g *guide) Closed() {
+	g.relay.mu.Lock()
+	delete(g.relay.guides, g)
+	g.relay.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.flight.close()
+	g.pulls = pulls{}
+}

@@ -1,0 +1,147 @@
+package relay
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/gateway"
+)
+
+// Relay is the gateway's Director. Safe for concurrent use.
+type Relay struct {
+	table atomic.Pointer[Table]
+
+	mu     sync.Mutex
+	guides map[*guide]struct{}
+}
+
+// New returns a Relay that lets everything pass.
+func New() *Relay {
+	r := &Relay{guides: make(map[*guide]struct{})}
+	t, err := NewTable(0, nil, false)
+	if err != nil {
+		panic("relay: " + err.Error())
+	}
+	r.table.Store(t)
+	return r
+}
+
+// Use makes t the table that counts. What was held goes on by it.
+func (r *Relay) Use(t *Table) {
+	close(r.table.Swap(t).next)
+}
+
+// Epoch is that of the table in use.
+func (r *Relay) Epoch() uint64 { return r.table.Load().Epoch }
+
+// Attend implements gateway.Director.
+func (r *Relay) Attend(t gateway.Traveler) gateway.Guide {
+	g := &guide{relay: r, traveler: t}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.guides[g] = struct{}{}
+	return g
+}
+
+// Client is a connection and what is known about who it is.
+type Client struct {
+	ID       uint64
+	Identity gateway.UpstreamIdentity
+}
+
+// Strangers returns the clients of an account whose permissions are not known, and those whose account is not: with
+// them a stream cannot be served from here.
+func (r *Relay) Strangers(account string) (list []Client) {
+	for _, g := range r.all() {
+		id, _ := g.traveler.Identity()
+		if id.Permitted || id.Account != "" && id.Account != account {
+			continue
+		}
+		list = append(list, Client{g.traveler.ID(), id})
+	}
+	return list
+}
+
+func (r *Relay) all() []*guide {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]*guide, 0, len(r.guides))
+	for g := range r.guides {
+		list = append(list, g)
+	}
+	return list
+}
+
+// Scope is a stream under watch: what goes on about it.
+type Scope struct {
+	Name cutover.Scope
+	hooks
+
+	flight  atomic.Int64 // publishes that wait for their PubAck
+	notes   counters
+	tracker tracker
+}
+
+// hooks are called by connections. They must not block.
+type hooks struct {
+	// Acknowledged is told of each message that the servers have acknowledged.
+	Acknowledged func(*Noted)
+	// Barrier returns a channel to wait on before an ack of a message passes, nil if it may pass.
+	Barrier func(seq uint64) <-chan struct{}
+	// Stray is told of what the servers have sent to a client though the stream is Here: the reply subject of a
+	// delivery, or of a request of flow control.
+	Stray func(reply []byte)
+	// Changed is told that an API request which may change the stream has passed.
+	Changed func()
+}
+
+// Options of a Scope.
+type Options = hooks
+
+// NewScope returns a Scope. Hooks that are nil are not called.
+func NewScope(name cutover.Scope, o Options) *Scope {
+	s := &Scope{Name: name, hooks: o}
+	s.tracker.init()
+	return s
+}
+
+// Noted is a message that was published through the gateway and acknowledged by the servers.
+type Noted struct {
+	Seq     uint64
+	Subject string
+	MsgID   string
+	Hash    uint64 // cutover.Hash of what was published
+	Time    int64  // when the PubAck passed, in Unix nanoseconds
+}
+
+// counters are the denominators of what was noted.
+type counters struct {
+	published, acknowledged, duplicates, refused, unanswered, unasked atomic.Uint64
+}
+
+// Counts are what has passed about a stream.
+type Counts struct {
+	Published    uint64 // messages that asked for a PubAck
+	Acknowledged uint64
+	Duplicates   uint64 // of Acknowledged
+	Refused      uint64 // answered with an error
+	Unanswered   uint64 // the connection ended, or too much was under way
+	Unasked      uint64 // messages that asked for no PubAck
+	InFlight     int64
+}
+
+// Counts returns what has passed so far.
+func (s *Scope) Counts() Counts {
+	n := &s.notes
+	return Counts{
+		Published: n.published.Load(), Acknowledged: n.acknowledged.Load(), Duplicates: n.duplicates.Load(),
+		Refused: n.refused.Load(), Unanswered: n.unanswered.Load(), Unasked: n.unasked.Load(),
+		InFlight: s.flight.Load(),
+	}
+}
+
+// InFlight is how many publishes wait for their PubAck.
+func (s *Scope) InFlight() int64 { return s.flight.Load() }
+
+

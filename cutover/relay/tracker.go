@@ -1,0 +1,176 @@
+package relay
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
+)
+
+// maxTracked bounds the messages that are tracked for one consumer.
+const maxTracked = 1 << 20
+
+// tracker is what the consumers of a stream have delivered by way of the gateway and what has no ack yet: the state that
+// nats-server's API counts but does not tell.
+type tracker struct {
+	mu        sync.Mutex
+	consumers map[string]*tracked
+}
+
+func (t *tracker) init() { t.consumers = make(map[string]*tracked) }
+
+// tracked is one consumer.
+type tracked struct {
+	pending map[uint64]Delivery // by stream sequence
+	acked   map[uint64]struct{} // done and above the floor that is known
+	floor   uint64              // everything up to here is done
+	policy  server.AckPolicy
+	known   bool // policy and floor are known
+	flooded bool // more was outstanding than is tracked
+}
+
+// Delivery is one message that was delivered and is not acknowledged.
+type Delivery struct {
+	Consumer   uint64 // sequence of the last delivery
+	Deliveries uint64
+	At         int64 // the last one, in Unix nanoseconds; a NAK makes it due
+	Naked      bool
+	Delay      time.Duration // of Naked
+}
+
+func (t *tracker) of(name []byte) *tracked {
+	c := t.consumers[string(name)]
+	if c == nil {
+		c = &tracked{pending: make(map[uint64]Delivery), acked: make(map[uint64]struct{})}
+		t.consumers[string(name)] = c
+	}
+	return c
+}
+
+// delivered notes a delivery.
+func (t *tracker) delivered(a *jsapi.AckSubject) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.of(a.Consumer)
+	switch {
+	case c.known && c.policy == server.AckNone:
+	case len(c.pending) >= maxTracked:
+		c.flooded = true
+	default:
+		delete(c.acked, a.StreamSeq)
+		first := a.ConsumerSeq
+		if before, again := c.pending[a.StreamSeq]; again {
+			first = before.Consumer
+		}
+		c.pending[a.StreamSeq] = Delivery{Consumer: first, Deliveries: a.Delivered, At: time.Now().UnixNano()}
+	}
+}
+
+var (
+	ackAck      = []byte("+ACK")
+	ackNext     = []byte("+NXT")
+	ackNak      = []byte("-NAK")
+	ackProgress = []byte("+WPI")
+	ackTerm     = []byte("+TERM")
+)
+
+// ack notes what a client says about a delivery.
+func (t *tracker) ack(a *jsapi.AckSubject, data []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.of(a.Consumer)
+	switch {
+	case len(data) == 0 || bytes.HasPrefix(data, ackAck) || bytes.HasPrefix(data, ackNext) ||
+		bytes.HasPrefix(data, ackTerm):
+		c.done(a.StreamSeq, len(data) == 0 || !bytes.HasPrefix(data, ackTerm))
+	case bytes.HasPrefix(data, ackNak):
+		if d, ok := c.pending[a.StreamSeq]; ok {
+			d.Naked, d.Delay = true, nakDelay(data)
+			d.At = time.Now().UnixNano()
+			c.pending[a.StreamSeq] = d
+		}
+	case bytes.HasPrefix(data, ackProgress):
+		if d, ok := c.pending[a.StreamSeq]; ok {
+			d.At = time.Now().UnixNano()
+			c.pending[a.StreamSeq] = d
+		}
+	}
+}
+
+// done takes a message off the list, and by ack policy all before it.
+func (c *tracked) done(seq uint64, all bool) {
+	delete(c.pending, seq)
+	c.acked[seq] = struct{}{}
+	if all && c.known && c.policy == server.AckAll {
+		for s := range c.pending {
+			if s < seq {
+				delete(c.pending, s)
+				c.acked[s] = struct{}{}
+			}
+		}
+	}
+	if len(c.acked) > maxTracked {
+		c.flooded = true
+		clear(c.acked)
+	}
+}
+
+// settle takes what the server says about the consumer: nothing up to its floor is outstanding.
+func (t *tracker) settle(info *server.ConsumerInfo) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.of([]byte(info.Name))
+	c.known, c.policy, c.floor = true, info.Config.AckPolicy, info.AckFloor.Stream
+	below := func(seq uint64) bool { return seq <= c.floor }
+	maps.DeleteFunc(c.pending, func(seq uint64, _ Delivery) bool { return below(seq) })
+	maps.DeleteFunc(c.acked, func(seq uint64, _ struct{}) bool { return below(seq) })
+	if info.NumAckPending == 0 && len(c.pending) == 0 {
+		c.flooded = false
+	}
+}
+
+// Settle tells the scope what the servers say about the stream's consumers. It is to be called now and then, so that
+// what is tracked stays small, and before Outstanding.
+func (s *Scope) Settle(infos []*server.ConsumerInfo) {
+	names := make(map[string]bool, len(infos))
+	for _, info := range infos {
+		names[info.Name] = true
+		s.tracker.settle(info)
+	}
+	s.tracker.mu.Lock()
+	defer s.tracker.mu.Unlock()
+	maps.DeleteFunc(s.tracker.consumers, func(name string, _ *tracked) bool { return !names[name] })
+}
+
+// Outstanding returns what a consumer has delivered through the gateway without an ack, by stream sequence, and the
+// messages above its floor that are known to be done. complete: nothing was forgotten for want of room.
+func (s *Scope) Outstanding(consumer string) (pending map[uint64]Delivery, done map[uint64]struct{}, complete bool) {
+	s.tracker.mu.Lock()
+	defer s.tracker.mu.Unlock()
+	c := s.tracker.consumers[consumer]
+	if c == nil {
+		return nil, nil, true
+	}
+	return maps.Clone(c.pending), maps.Clone(c.acked), !c.flooded
+}
+
+// nakDelay reads the delay of a NAK: "-NAK {"delay": ns}" or "-NAK ns".
+func nakDelay(data []byte) time.Duration {
+	arg := bytes.TrimSpace(data[len(ackNak):])
+	var body struct {
+		Delay time.Duration `json:"delay"`
+	}
+	if json.Unmarshal(arg, &body) == nil && body.Delay > 0 {
+		return body.Delay
+	}
+	d, err := time.ParseDuration(string(arg))
+	if err != nil {
+		return 0
+	}
+	return d
+}
