@@ -86,6 +86,7 @@ func (e *streamEntry) spec() storage.LogSpec {
 		Memory:   e.memory,
 		FirstSeq: cfg.FirstSeq,
 		Name:     e.acc.name + "/" + e.name,
+		Compress: cfg.Compression == server.S2Compression,
 		Size:     fileMsgSize,
 	}
 	if e.memory {

@@ -57,7 +57,7 @@ func readWorld(s *Store) (world, error) {
 		}
 	})
 	for _, id := range ids {
-		l, err := s.OpenLog(id, LogSpec{Size: testSize, Route: testRoute})
+		l, err := s.OpenLog(id, LogSpec{Size: testSize, Route: testRoute, Compress: id%2 == 0})
 		if err != nil {
 			return w, err
 		}
@@ -191,7 +191,10 @@ func (x *crashTest) CreateLog(t *rapid.T) {
 	}
 	shards := rapid.SampledFrom([][]ShardID{{0}, {1}, {2}, {0, 2}, {2, 1}}).Draw(t, "shards")
 	first := rapid.SampledFrom([]uint64{0, 50}).Draw(t, "first")
-	l, err := x.s.CreateLog(LogSpec{Shards: shards, FirstSeq: first, Name: "a", Size: testSize, Route: testRoute})
+	l, err := x.s.CreateLog(LogSpec{
+		Shards: shards, FirstSeq: first, Name: "a", Size: testSize, Route: testRoute,
+		Compress: rapid.Bool().Draw(t, "compress"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

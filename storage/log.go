@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/noetl/ehdb-gateway/storage/part"
 )
 
-// LogSpec says what a log is when it is made. It is persisted but for Size and Route, which are given again at OpenLog.
+// LogSpec says what a log is when it is made. It is persisted but for Size, Route and Compress, which are given
+// again at OpenLog.
 type LogSpec struct {
 	// Shards the log lives in: one, or several for a spread log.
 	Shards []ShardID
@@ -18,6 +21,8 @@ type LogSpec struct {
 	FirstSeq uint64
 	// Name is for people (logs, dumps, errors): "ACCOUNT/STREAM".
 	Name string
+	// Compress has the log's records compressed in parts; see Log.SetCompress.
+	Compress bool
 	// Size counts a record for State.Bytes from the lengths of its parts. Nil: their sum.
 	Size func(key, header, data int) uint64
 	// Route picks the shard of a key in a spread log (an index into Shards). Nil: always 0.
@@ -47,6 +52,7 @@ type Log struct {
 	lastTime int64
 	visTime  int64  // lastTime at the visible position
 	dropped  bool   // at the head
+	compress bool   // in parts
 	ready    bool   // it was made or opened: Size is known
 	floor    uint64 // section of the record that says the log exists
 	scratch  victims
@@ -106,10 +112,29 @@ func (l *Log) whole() error {
 
 // configure sets what is not persisted.
 func (l *Log) configure(spec LogSpec) {
-	l.size, l.route = spec.Size, spec.Route
+	l.size, l.route, l.compress = spec.Size, spec.Route, spec.Compress
 	if l.size == nil {
 		l.size = func(key, header, data int) uint64 { return uint64(key + header + data) }
 	}
+}
+
+// SetCompress has what is written to parts from now on compressed, or not: what is sealed or merged. What is in parts
+// stays as it is until then, and in the write-ahead log nothing is compressed.
+func (l *Log) SetCompress(on bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.compress = on
+}
+
+// codec is how the log's records are compressed. Of one that nobody opened it is not known: then they are, which does
+// not make them larger.
+func (l *Log) codec() part.Codec {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.compress || !l.ready {
+		return part.S2
+	}
+	return part.None
 }
 
 // ID returns the log's id.

@@ -315,6 +315,7 @@ func (sl *sealer) writeMerged(group []*sealedPart, pace func(int64) error) (*mer
 	}
 	_, err = part.Merge(b, inputs, part.MergeOptions{
 		Logs: func(log uint64) bool { return m.logs[log] != nil }, Step: pace,
+		Codec: func(log uint64) part.Codec { return m.logs[log].l.codec() },
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, b.Abort())

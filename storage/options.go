@@ -35,7 +35,6 @@ type Options struct {
 	// Memory is how many bytes of RAM there are for what is read of parts and for the index of what is not sealed;
 	// default 256 MiB.
 	Memory int64
-	Codec  part.Codec // of parts
 	Keys   *part.Keys // of parts; nil: they are not encrypted
 }
 

@@ -270,8 +270,7 @@ func (sl *sealer) writePart(shard ShardID, jobs []*sealJob, pace func(int64) err
 func (sl *sealer) create(shard ShardID) (*part.Builder, error) {
 	o := &sl.s.opts
 	return part.Create(o.FS, path.Join(o.Dir, partsDir), part.Options{
-		Shard: uint32(shard), Created: time.Now().UnixNano(), Codec: o.Codec, Keys: o.Keys,
-		SyncEvery: syncEvery,
+		Shard: uint32(shard), Created: time.Now().UnixNano(), Keys: o.Keys, SyncEvery: syncEvery,
 	})
 }
 
@@ -325,6 +324,9 @@ func (j *sealJob) write(b *part.Builder, pace func(int64) error) error {
 	j.first, j.left = x.start(), &part.Tombstones{}
 	l.mu.RUnlock()
 	if err := b.BeginLog(uint64(l.meta.ID), part.SizeFunc(size)); err != nil {
+		return err
+	}
+	if err := b.SetCodec(l.codec()); err != nil {
 		return err
 	}
 	var (

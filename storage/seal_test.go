@@ -130,6 +130,8 @@ func (x *sealTest) abandon() {
 	}
 }
 
+func (x *sealTest) Compress(t *rapid.T) { x.l.SetCompress(rapid.Bool().Draw(t, "compress")) }
+
 func (x *sealTest) SealAbandon(t *rapid.T) {
 	if x.round == nil && x.merge == nil {
 		t.Skip("no round")
@@ -192,7 +194,7 @@ func TestModelSealed(t *testing.T) {
 			"newCursor": x.NewCursor, "useCursor": x.UseCursor, "seekCursor": x.SeekCursor,
 			"seal": x.Seal, "sealBegin": x.SealBegin, "sealWrite": x.SealWrite, "sealCommit": x.SealCommit,
 			"sealAbandon": x.SealAbandon, "reopen": x.Reopen, "mergeBegin": x.MergeBegin, "mergeCommit": x.MergeCommit,
-			"tidy": x.Tidy,
+			"tidy": x.Tidy, "compress": x.Compress,
 		})
 	})
 }

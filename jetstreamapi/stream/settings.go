@@ -109,6 +109,7 @@ func LogSpec(account string, cfg *server.StreamConfig) storage.LogSpec {
 	return storage.LogSpec{
 		FirstSeq: cfg.FirstSeq,
 		Name:     account + "/" + cfg.Name,
+		Compress: cfg.Compression == server.S2Compression,
 		Size:     SizeOf(cfg.Storage),
 	}
 }

@@ -58,6 +58,7 @@ func (s *Stream) apply(old, set *settings) (sweep bool, err error) {
 		return false, err
 	}
 	s.settings.Store(set)
+	s.log.SetCompress(set.cfg.Compression == server.S2Compression)
 	if set.replacesBySize() {
 		s.inflight.start(s.head.lastSeq)
 	}

@@ -17,7 +17,7 @@ type Options struct {
 	Shard     uint32 // that the records are of; for people and checks
 	Created   int64  // Unix nanoseconds, for people
 	BlockSize int    // raw bytes of a data block; default 64 KiB. A record larger than that has a block of its own
-	Codec     Codec  // default None
+	Codec     Codec  // of sections for which SetCodec says nothing else; default None
 	Keys      *Keys  // nil: not encrypted
 	// SyncEvery has the file synced whenever that many bytes were written, so that the last sync does not keep the disk
 	// from others for long. 0: only at the end.
@@ -61,7 +61,7 @@ type Builder struct {
 	f    vfs.File
 	o    Options
 	aead cipher.AEAD
-	comp *compressor
+	comp compressor
 	err  error // sticky
 
 	buf     []byte // not written yet
@@ -94,7 +94,7 @@ func Create(fsys vfs.FS, dir string, o Options) (*Builder, error) {
 	}
 	b := &Builder{fs: fsys, o: o, seen: map[uint64]bool{}}
 	var err error
-	if b.comp, err = newCompressor(o.Codec); err != nil {
+	if err = b.comp.set(o.Codec); err != nil {
 		return nil, err
 	}
 	b.head = header{shard: o.Shard, created: o.Created}
@@ -140,6 +140,14 @@ func (b *Builder) BeginLog(log uint64, size SizeFunc) error {
 	}
 	b.seen[log] = true
 	b.log = newLogBuilder(b, log, size)
+	return nil
+}
+
+// SetCodec has the section that was begun last, and those after it, compressed with c. It must come before Add.
+func (b *Builder) SetCodec(c Codec) error {
+	if err := b.comp.set(c); err != nil {
+		return b.fail(err)
+	}
 	return nil
 }
 

@@ -31,21 +31,17 @@ type compressor struct {
 	buf   []byte
 }
 
-func newCompressor(c Codec) (*compressor, error) {
-	k := &compressor{codec: c}
-	switch c {
-	case None, S2:
-	case Zstd:
-		var err error
+// set has what follows compressed with c.
+func (k *compressor) set(c Codec) (err error) {
+	switch {
+	case c > Zstd:
+		return fmt.Errorf("codec %d is not known", c)
+	case c == Zstd && k.zstd == nil:
 		k.zstd, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 			zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true))
-		if err != nil {
-			return nil, err
-		}
-	default:
-		return nil, fmt.Errorf("codec %d is not known", c)
 	}
-	return k, nil
+	k.codec = c
+	return err
 }
 
 // compress returns raw in fewer bytes, or raw itself. The result is valid until the next call.

@@ -16,6 +16,8 @@ type Input struct {
 type MergeOptions struct {
 	// Logs selects the logs to take; nil: all. A log to be given a file of its own is merged by itself.
 	Logs func(log uint64) bool
+	// Codec says how what is taken of a log is compressed; nil: as dst does it.
+	Codec func(log uint64) Codec
 	// Step is called after every block or so of records with what was written since: it may wait, to leave the disk to
 	// others, and ends the merge with its error. Nil: never.
 	Step func(bytes int64) error
@@ -75,6 +77,11 @@ func (m *merger) log(log uint64, inputs []Input) error {
 	}
 	if err := m.dst.BeginLog(log, nil); err != nil {
 		return err
+	}
+	if m.o.Codec != nil {
+		if err := m.dst.SetCodec(m.o.Codec(log)); err != nil {
+			return err
+		}
 	}
 	for len(heads) > 0 {
 		least := 0
