@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/noetl/ehdb-gateway/storage/part"
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
@@ -35,7 +35,7 @@ type Options struct {
 	// Memory is how many bytes of RAM there are for what is read of parts and for the index of what is not sealed;
 	// default 256 MiB.
 	Memory int64
-	Keys   *part.Keys // of parts; nil: they are not encrypted
+	Keys   *crypt.Keys // of parts; nil: they are not encrypted
 }
 
 // Events tells what happens inside a Store; any func may be nil. They are called on the store's own goroutines.

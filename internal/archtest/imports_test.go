@@ -17,11 +17,12 @@ const module = "github.com/noetl/ehdb-gateway/"
 var allowed = map[string][]string{
 	"subjects":              nil,
 	"storage/vfs":           nil,
-	"storage/tail":          {"storage/vfs"},
-	"storage/part":          {"storage/vfs"},
-	"storage/manifest":      {"storage/vfs"},
+	"storage/crypt":         {"storage/vfs"},
+	"storage/tail":          {"storage/crypt", "storage/vfs"},
+	"storage/part":          {"storage/crypt", "storage/vfs"},
+	"storage/manifest":      {"storage/crypt", "storage/vfs"},
 	"storage/inspect":       {"storage/vfs"}, // it reads what the others write, and shares none of their code
-	"storage/repair":        {"storage/inspect", "storage/part", "storage/vfs"},
+	"storage/repair":        {"storage/crypt", "storage/inspect", "storage/part", "storage/vfs"},
 	"storage":               {"storage/..."},
 	"gateway/wire":          nil,
 	"gateway/auth":          {"subjects", "internal/bus"},

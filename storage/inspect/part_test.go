@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/inspect"
 	"github.com/noetl/ehdb-gateway/storage/manifest"
 	"github.com/noetl/ehdb-gateway/storage/part"
@@ -110,9 +111,9 @@ func (x *sealed) read(t *testing.T, fsys vfs.FS, secrets ...[]byte) *inspect.Dir
 
 func options(t *testing.T) map[string]part.Options {
 	t.Helper()
-	aes, err := part.NewKeys(part.AES256GCM, secret, oldSecret)
+	aes, err := crypt.NewKeys(crypt.AES256GCM, secret, oldSecret)
 	must(t, err)
-	chacha, err := part.NewKeys(part.ChaCha20Poly1305, oldSecret)
+	chacha, err := crypt.NewKeys(crypt.ChaCha20Poly1305, oldSecret)
 	must(t, err)
 	return map[string]part.Options{
 		"plain":       {BlockSize: 512},
@@ -190,7 +191,7 @@ func TestKeyIsMissing(t *testing.T) {
 }
 
 // productReads opens manifest and parts with the product's readers and verifies them.
-func productReads(t *testing.T, fsys vfs.FS, keys *part.Keys) error {
+func productReads(t *testing.T, fsys vfs.FS, keys *crypt.Keys) error {
 	t.Helper()
 	m, err := manifest.Open(fsys, dataDir+"/manifest", manifest.Options{})
 	if err != nil {
@@ -252,7 +253,7 @@ func TestPartFlips(t *testing.T) {
 	}
 }
 
-func (x *sealed) outcome(t *testing.T, all map[string][]byte, file string, keys *part.Keys, what string) {
+func (x *sealed) outcome(t *testing.T, all map[string][]byte, file string, keys *crypt.Keys, what string) {
 	t.Helper()
 	d := x.read(t, disk(t, all), secret, oldSecret)
 	bad := productReads(t, disk(t, all), keys)

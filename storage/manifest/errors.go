@@ -14,6 +14,9 @@ var ErrStopped = errors.New("manifest stopped")
 // CorruptError says that a manifest is damaged, or that two of them contradict each other.
 type CorruptError = vfs.CorruptError
 
+var errNoKeys = errors.New("it is encrypted, and the directory's keys are missing: restore the files KEYS and " +
+	"KEYS.copy of this data directory from a backup")
+
 const hintRestore = "the list of parts is damaged, the parts may be whole: stop, copy the directory, then restore " +
 	"the manifest from a backup or a replica, or rebuild it from the parts"
 

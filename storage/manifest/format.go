@@ -36,6 +36,7 @@ import (
 const (
 	magic         = "EHDBMANI"
 	version       = 1
+	encrypted     = 2 // the version of a file whose frames' bodies are boxes of storage/crypt, else the same
 	headerSize    = 32
 	frameHead     = 24
 	maxBody       = 1 << 30
@@ -72,10 +73,10 @@ func parseName(name string) (generation uint64, ok bool) {
 	return generation, true
 }
 
-func encodeHeader(generation uint64, salt uint32) []byte {
+func encodeHeader(generation uint64, salt, v uint32) []byte {
 	b := make([]byte, headerSize)
 	copy(b, magic)
-	le.PutUint32(b[8:], version)
+	le.PutUint32(b[8:], v)
 	le.PutUint64(b[16:], generation)
 	le.PutUint32(b[24:], salt)
 	le.PutUint32(b[28:], crc32.Checksum(b[:28], castagnoli))
@@ -83,22 +84,23 @@ func encodeHeader(generation uint64, salt uint32) []byte {
 }
 
 // decodeHeader reads the header of the file of that generation.
-func decodeHeader(b []byte, generation uint64) (salt uint32, err error) {
+func decodeHeader(b []byte, generation uint64) (salt, v uint32, err error) {
 	if len(b) < headerSize || string(b[:8]) != magic {
-		return 0, errors.New("this is not a manifest")
+		return 0, 0, errors.New("this is not a manifest")
 	}
 	v, sum := le.Uint32(b[8:]), crc32.Checksum(b[:28], castagnoli) == le.Uint32(b[28:])
+	known := v == version || v == encrypted
 	switch {
-	case !sum && v != version:
-		return 0, fmt.Errorf("header is damaged or of version %d, which is not known", v)
+	case !sum && !known:
+		return 0, 0, fmt.Errorf("header is damaged or of version %d, which is not known", v)
 	case !sum:
-		return 0, errors.New("header does not match its checksum")
-	case v != version:
-		return 0, fmt.Errorf("manifest has format version %d, this program knows %d", v, version)
+		return 0, 0, errors.New("header does not match its checksum")
+	case !known:
+		return 0, 0, fmt.Errorf("manifest has format version %d, this program knows %d and %d", v, version, encrypted)
 	case le.Uint64(b[16:]) != generation:
-		return 0, fmt.Errorf("header is of generation %d", le.Uint64(b[16:]))
+		return 0, 0, fmt.Errorf("header is of generation %d", le.Uint64(b[16:]))
 	}
-	return le.Uint32(b[24:]), nil
+	return le.Uint32(b[24:]), v, nil
 }
 
 // appendFrame adds a frame to b.

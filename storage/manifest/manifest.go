@@ -8,6 +8,7 @@ import (
 	"path"
 	"sync"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
@@ -18,6 +19,9 @@ type Options struct {
 	Create bool
 	// MinRewrite is how many bytes of edits are gathered before a snapshot is worth it; default 64 KiB.
 	MinRewrite int64
+	// Keys encrypt what is written; nil: nothing is encrypted. A file that is not encrypted with the current key is
+	// replaced when it is opened.
+	Keys *crypt.Keys
 }
 
 const defaultMinRewrite = 64 << 10
@@ -35,6 +39,8 @@ type Manifest struct {
 	file    vfs.File
 	gen     uint64
 	salt    uint32
+	stale   bool  // it is not encrypted as it should be
+	boxed   bool  // the file is encrypted
 	size    int64 // of the file
 	base    int64 // size of header and snapshot
 	retry   int64 // size from which a snapshot is tried again after a failure
@@ -126,7 +132,10 @@ func (m *Manifest) Apply(e *Edit) error {
 		return refuse("it takes %d bytes, above the bound of %d", len(body), maxBody)
 	}
 	n := m.state.Edits + 1
-	b := appendFrame(nil, m.salt, frameEdit, n, body)
+	b, err := m.frameAt(m.gen, m.salt, m.size, frameEdit, n, body)
+	if err != nil {
+		return m.stop(err)
+	}
 	if _, err := m.file.WriteAt(b, m.size); err != nil {
 		return m.stop(err)
 	}
@@ -209,7 +218,7 @@ func (m *Manifest) snapshot() error {
 	if err != nil {
 		return err
 	}
-	m.file, m.salt, m.size, m.base = f, salt, size, size
+	m.file, m.salt, m.size, m.base, m.boxed = f, salt, size, size, m.o.Keys != nil
 	m.gen++
 	if old != nil {
 		_ = old.Close()          // all in it was synced
@@ -231,8 +240,15 @@ func (m *Manifest) begin(gen uint64) (f vfs.File, salt uint32, size int64, err e
 	if len(body) > maxBody {
 		return nil, 0, 0, fmt.Errorf("manifest: a snapshot of %d bytes is above the bound of %d", len(body), maxBody)
 	}
-	b := appendFrame(encodeHeader(gen, salt), salt, frameSnapshot, s.Edits, body)
-	b = appendFrame(b, salt, frameMark, s.Edits, nil)
+	v := uint32(version)
+	if m.o.Keys != nil {
+		v = encrypted
+	}
+	snap, err := m.frameAt(gen, salt, headerSize, frameSnapshot, s.Edits, body)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	b := appendFrame(append(encodeHeader(gen, salt, v), snap...), salt, frameMark, s.Edits, nil)
 	name := path.Join(m.dir, fileName(gen))
 	temp := name + "-" + hex.EncodeToString(random[4:]) + tempExtension
 	if f, err = m.fs.Create(temp); err != nil {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/manifest"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
@@ -299,10 +300,22 @@ func with(tb testing.TB, name string, b []byte) *vfs.Mem {
 	return mem
 }
 
-func closed(tb testing.TB) (name string, b []byte) {
+func keysOf(secrets ...string) *crypt.Keys {
+	var list [][]byte
+	for _, s := range secrets {
+		list = append(list, []byte(s))
+	}
+	k, err := crypt.NewKeys(crypt.AES256GCM, list...)
+	if err != nil {
+		panic(err)
+	}
+	return k
+}
+
+func closed(tb testing.TB, keys *crypt.Keys) (name string, b []byte) {
 	tb.Helper()
 	mem := vfs.NewMem()
-	m := open(tb, mem, manifest.Options{Create: true})
+	m := open(tb, mem, manifest.Options{Create: true, Keys: keys})
 	for _, e := range script() {
 		check(tb, m.Apply(e))
 	}
@@ -313,13 +326,20 @@ func closed(tb testing.TB) (name string, b []byte) {
 
 // Any byte flipped: an error with file and offset, or the right state; in all edits, the last too.
 func TestFlippedBits(t *testing.T) {
+	for _, keys := range []*crypt.Keys{nil, keysOf("k")} {
+		flippedBits(t, keys)
+	}
+}
+
+func flippedBits(t *testing.T, keys *crypt.Keys) {
+	t.Helper()
 	want := states(t)
-	name, b := closed(t)
+	name, b := closed(t, keys)
 	for i := range b {
 		for bit := range 8 {
 			bad := bytes.Clone(b)
 			bad[i] ^= 1 << bit
-			m, err := manifest.Open(with(t, name, bad), "/d/m", manifest.Options{})
+			m, err := manifest.Open(with(t, name, bad), "/d/m", manifest.Options{Keys: keys})
 			if err != nil {
 				isDamage(t, err, name, len(b), fmt.Sprintf("byte %d bit %d", i, bit))
 				continue
@@ -342,14 +362,21 @@ func isDamage(t *testing.T, err error, name string, size int, what string) {
 // Cut at any byte, with and without zeros instead: what is left of the edits, in order, or an error. And what was cut
 // can be added to.
 func TestTruncated(t *testing.T) {
+	for _, keys := range []*crypt.Keys{nil, keysOf("k")} {
+		truncated(t, keys)
+	}
+}
+
+func truncated(t *testing.T, keys *crypt.Keys) {
+	t.Helper()
 	want := states(t)
-	name, b := closed(t)
+	name, b := closed(t, keys)
 	var best [2]uint64 // edits seen: with the rest gone, and with zeros instead
 	for n := range b {
 		for kind, bad := range [][]byte{b[:n], append(bytes.Clone(b[:n]), make([]byte, 600)...)} {
 			last := best[kind]
 			mem := with(t, name, bad)
-			m, err := manifest.Open(mem, "/d/m", manifest.Options{})
+			m, err := manifest.Open(mem, "/d/m", manifest.Options{Keys: keys})
 			if err != nil {
 				isDamage(t, err, name, n+600, fmt.Sprint("cut at ", n))
 				if last > 0 {
@@ -367,7 +394,7 @@ func TestTruncated(t *testing.T) {
 			}
 			check(t, m.Apply(&manifest.Edit{Floor: 1000}))
 			check(t, m.Close())
-			if s := open(t, mem, manifest.Options{}).State(); s.Floor != 1000 || s.Edits != got.Edits+1 {
+			if s := open(t, mem, manifest.Options{Keys: keys}).State(); s.Floor != 1000 || s.Edits != got.Edits+1 {
 				t.Fatalf("cut at %d: what was added is not there: %+v", n, s)
 			}
 		}
@@ -383,55 +410,62 @@ type image struct {
 	mem   *vfs.Mem
 	acked int
 	what  string
+	keys  *crypt.Keys
 }
 
 func TestCrashBeforeEachOperation(t *testing.T) {
-	want := states(t)
 	for _, minRewrite := range []int64{1, 400, 0} {
-		var images []image
-		mem, acked := vfs.NewMem(), -1
-		f := vfs.NewFault(mem, func(op vfs.Op) error {
+		crashBeforeEach(t, minRewrite, nil)
+	}
+	crashBeforeEach(t, 700, keysOf("k"))
+}
+
+func crashBeforeEach(t *testing.T, minRewrite int64, keys *crypt.Keys) {
+	t.Helper()
+	want := states(t)
+	var images []image
+	mem, acked := vfs.NewMem(), -1
+	f := vfs.NewFault(mem, func(op vfs.Op) error {
+		if op.Kind.Changes() {
+			for seed := range uint64(12) {
+				images = append(images, image{
+					mem.CrashClone(vfs.CrashOptions{Seed: seed, Keep: float64(seed%4) / 3, Sector: 16, Journal: seed%2 == 0}),
+					acked, fmt.Sprintf("before operation %d (%d %s), seed %d", op.N, op.Kind, op.Path, seed), keys,
+				})
+			}
+		}
+		return nil
+	})
+	m := open(t, f, manifest.Options{Create: true, MinRewrite: minRewrite, Keys: keys})
+	acked = 0
+	for _, e := range script() {
+		check(t, m.Apply(e))
+		acked++
+	}
+	check(t, m.Close())
+	for _, im := range images {
+		// the crash of the recovery is tried too
+		fault := vfs.NewFault(im.mem, nil)
+		var again []*vfs.Mem
+		fault.SetHook(func(op vfs.Op) error {
 			if op.Kind.Changes() {
-				for seed := range uint64(12) {
-					images = append(images, image{
-						mem.CrashClone(vfs.CrashOptions{Seed: seed, Keep: float64(seed%4) / 3, Sector: 16, Journal: seed%2 == 0}),
-						acked, fmt.Sprintf("before operation %d (%d %s), seed %d", op.N, op.Kind, op.Path, seed),
-					})
-				}
+				again = append(again, im.mem.CrashClone(vfs.CrashOptions{Seed: uint64(op.N), Keep: 0.5, Sector: 16}))
 			}
 			return nil
 		})
-		m := open(t, f, manifest.Options{Create: true, MinRewrite: minRewrite})
-		acked = 0
-		for _, e := range script() {
-			check(t, m.Apply(e))
-			acked++
+		n := im.survives(t, fault, want)
+		for _, mem := range again {
+			image{mem, im.acked, im.what + ", then in recovery", keys}.survives(t, mem, want)
 		}
-		check(t, m.Close())
-		for _, im := range images {
-			// the crash of the recovery is tried too
-			fault := vfs.NewFault(im.mem, nil)
-			var again []*vfs.Mem
-			fault.SetHook(func(op vfs.Op) error {
-				if op.Kind.Changes() {
-					again = append(again, im.mem.CrashClone(vfs.CrashOptions{Seed: uint64(op.N), Keep: 0.5, Sector: 16}))
-				}
-				return nil
-			})
-			n := im.survives(t, fault, want)
-			for _, mem := range again {
-				image{mem, im.acked, im.what + ", then in recovery"}.survives(t, mem, want)
-			}
-			if n >= 0 { // what recovery showed is durable
-				image{im.mem.CrashClone(vfs.CrashOptions{}), n, im.what + ", then after recovery"}.survives(t, im.mem, want)
-			}
+		if n >= 0 { // what recovery showed is durable
+			image{im.mem.CrashClone(vfs.CrashOptions{}), n, im.what + ", then after recovery", keys}.survives(t, im.mem, want)
 		}
 	}
 }
 
 func (im image) survives(t *testing.T, fsys vfs.FS, want []manifest.State) int {
 	t.Helper()
-	m, err := manifest.Open(fsys, "/d/m", manifest.Options{Create: im.acked < 0})
+	m, err := manifest.Open(fsys, "/d/m", manifest.Options{Create: im.acked < 0, Keys: im.keys})
 	if err != nil {
 		t.Fatalf("%s: %v", im.what, err)
 	}
@@ -460,9 +494,9 @@ func TestErrorAtEachOperation(t *testing.T) {
 			done := hit == nil && acked == len(want)-1
 			f.SetHook(nil)
 			for _, reader := range []vfs.FS{f, mem.CrashClone(vfs.CrashOptions{}), mem.CrashClone(vfs.CrashOptions{Keep: 0.5, Seed: uint64(n)})} {
-				got := image{mem, acked, fmt.Sprintf("error %q at operation %d", lose, n)}.survives(t, reader, want)
+				got := image{mem, acked, fmt.Sprintf("error %q at operation %d", lose, n), nil}.survives(t, reader, want)
 				if reader == vfs.FS(f) { // the one that reopened in process showed it, so it stays
-					image{mem, got, fmt.Sprintf("after reopening, error at %d", n)}.survives(t, mem.CrashClone(vfs.CrashOptions{}), want)
+					image{mem, got, fmt.Sprintf("after reopening, error at %d", n), nil}.survives(t, mem.CrashClone(vfs.CrashOptions{}), want)
 				}
 			}
 			if done && n > 60 {
@@ -496,4 +530,45 @@ func runScript(t *testing.T, fsys vfs.FS, boom error) (acked int, err error) {
 		acked++
 	}
 	return acked, m.Close()
+}
+
+// TestEncrypted: nothing of what is in it shows, an old file that is not encrypted is replaced, and so is one of an old
+// key; without keys it does not open.
+func TestEncrypted(t *testing.T) {
+	secret := []byte("the secret spec of a log")
+	mem := vfs.NewMem()
+	shows := func() bool {
+		t.Helper()
+		names, err := mem.List("/d/m")
+		check(t, err)
+		if len(names) != 1 {
+			t.Fatal(names)
+		}
+		return bytes.Contains(raw(t, mem, "/d/m/"+names[0]), secret)
+	}
+	m := open(t, mem, manifest.Options{Create: true})
+	check(t, m.Apply(&manifest.Edit{Logs: []manifest.Log{{ID: 5, Spec: secret}}}))
+	want := m.State()
+	check(t, m.Close())
+	if is, err := manifest.IsEncrypted(mem, "/d/m"); is || err != nil || !shows() {
+		t.Fatal(is, err)
+	}
+	old, rotated := keysOf("old"), keysOf("new", "old")
+	for _, k := range []*crypt.Keys{old, old, rotated, keysOf("new")} {
+		m := open(t, mem, manifest.Options{Keys: k})
+		if got := m.State(); !reflect.DeepEqual(got.Logs, want.Logs) || shows() {
+			t.Fatalf("%+v, it shows: %v", got, shows())
+		}
+		check(t, m.Apply(&manifest.Edit{Logs: []manifest.Log{{ID: 5, Spec: secret, LastSeq: m.State().Edits}}}))
+		want = m.State()
+		check(t, m.Close())
+		if is, err := manifest.IsEncrypted(mem, "/d/m"); !is || err != nil || shows() {
+			t.Fatal(is, err)
+		}
+	}
+	for _, k := range []*crypt.Keys{nil, old} {
+		if _, err := manifest.Open(mem, "/d/m", manifest.Options{Keys: k}); err == nil {
+			t.Fatal("it opens without its key")
+		}
+	}
 }

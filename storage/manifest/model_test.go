@@ -16,6 +16,13 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		mem := vfs.NewMem()
 		o := manifest.Options{Create: true, MinRewrite: rapid.SampledFrom([]int64{1, 500, 5000}).Draw(t, "rewrite")}
+		lists := [][]string{nil, {"a"}, {"b", "a"}, {"c", "b", "a"}}
+		rotate := func() {
+			if n := rapid.IntRange(0, 3).Draw(t, "secrets"); n < len(lists) && n > 0 {
+				lists = lists[n:]
+				o.Keys = keysOf(lists[0]...)
+			}
+		}
 		m := openRapid(t, mem, o)
 		state := m.State()
 		t.Repeat(map[string]func(*rapid.T){
@@ -33,12 +40,14 @@ func TestModel(t *testing.T) {
 			},
 			"crash": func(t *rapid.T) {
 				mem = mem.CrashClone(vfs.CrashOptions{Seed: rapid.Uint64().Draw(t, "seed"), Keep: rapid.Float64Range(0, 1).Draw(t, "keep")})
+				rotate()
 				m = openRapid(t, mem, o)
 			},
 			"reopen": func(t *rapid.T) {
 				if err := m.Close(); err != nil {
 					t.Fatal(err)
 				}
+				rotate()
 				m = openRapid(t, mem, o)
 			},
 			"": func(t *rapid.T) {
@@ -93,7 +102,7 @@ func drawEdit(t *rapid.T, s *manifest.State) *manifest.Edit {
 
 // FuzzOpen gives any bytes to Open: an error or a state, never a panic; and a state that opens again.
 func FuzzOpen(f *testing.F) {
-	_, b := closed(f)
+	_, b := closed(f, nil)
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		mem := with(t, "/d/m/manifest-00000000000000000001", b)

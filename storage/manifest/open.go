@@ -40,6 +40,12 @@ func Open(fsys vfs.FS, dir string, o Options) (*Manifest, error) {
 		}
 		return nil, err
 	}
+	if m.stale {
+		if err := m.snapshot(); err != nil {
+			_ = m.file.Close()
+			return nil, fmt.Errorf("encrypt %s: %w", m.path(), err)
+		}
+	}
 	m.stats.Bytes, m.stats.Snapshot = m.size, m.base
 	return m, nil
 }
@@ -126,8 +132,12 @@ func readAll(f vfs.File) ([]byte, error) {
 // replay applies what b, the file, says. It returns where that ends, and below which offset a mark, or the file's
 // having a name, proves it durable.
 func (m *Manifest) replay(b []byte) (end, proven int, err error) {
-	if m.salt, err = decodeHeader(b, m.gen); err != nil {
+	var v uint32
+	if m.salt, v, err = decodeHeader(b, m.gen); err != nil {
 		return 0, 0, m.corrupt(0, err)
+	}
+	if m.boxed = v == encrypted; m.boxed && m.o.Keys == nil {
+		return 0, 0, m.corrupt(8, errNoKeys)
 	}
 	snap, err := decodeFrame(b[headerSize:], m.salt)
 	if err == nil && snap.typ != frameSnapshot {
@@ -136,6 +146,7 @@ func (m *Manifest) replay(b []byte) (end, proven int, err error) {
 	if err != nil {
 		return 0, 0, m.corrupt(headerSize, fmt.Errorf("snapshot: %w", err))
 	}
+	m.stale = m.isStale(snap.body)
 	if err := m.load(&snap); err != nil {
 		return 0, 0, m.corrupt(headerSize, err)
 	}
@@ -154,7 +165,7 @@ func (m *Manifest) replay(b []byte) (end, proven int, err error) {
 		case f.typ == frameMark && f.edits == m.state.Edits && len(f.body) == 0:
 			marked, proven = true, at+f.size
 		case f.typ == frameEdit && f.edits == m.state.Edits+1:
-			if err := m.replayEdit(f.body); err != nil {
+			if err := m.replayEdit(at, &f); err != nil {
 				return 0, 0, m.corrupt(at, err)
 			}
 			marked = false
@@ -196,7 +207,11 @@ func (m *Manifest) corrupt(at int, err error) error { return corrupt(m.path(), i
 
 // load makes the state what the snapshot says.
 func (m *Manifest) load(f *frame) error {
-	e, next, err := decodeEdit(f.body)
+	body, err := m.plain(headerSize, f)
+	if err != nil {
+		return err
+	}
+	e, next, err := decodeEdit(body)
 	if err != nil {
 		return err
 	}
@@ -211,7 +226,11 @@ func (m *Manifest) load(f *frame) error {
 	return nil
 }
 
-func (m *Manifest) replayEdit(body []byte) error {
+func (m *Manifest) replayEdit(at int, f *frame) error {
+	body, err := m.plain(at, f)
+	if err != nil {
+		return err
+	}
 	e, _, err := decodeEdit(body)
 	if err != nil {
 		return err

@@ -9,16 +9,17 @@ import (
 	"path"
 	"slices"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
 // Options configure what Create writes. Zero values mean the defaults given here.
 type Options struct {
-	Shard     uint32 // that the records are of; for people and checks
-	Created   int64  // Unix nanoseconds, for people
-	BlockSize int    // raw bytes of a data block; default 64 KiB. A record larger than that has a block of its own
-	Codec     Codec  // of sections for which SetCodec says nothing else; default None
-	Keys      *Keys  // nil: not encrypted
+	Shard     uint32      // that the records are of; for people and checks
+	Created   int64       // Unix nanoseconds, for people
+	BlockSize int         // raw bytes of a data block; default 64 KiB. A record larger than that has a block of its own
+	Codec     Codec       // of sections for which SetCodec says nothing else; default None
+	Keys      *crypt.Keys // nil: not encrypted
 	// SyncEvery has the file synced whenever that many bytes were written, so that the last sync does not keep the disk
 	// from others for long. 0: only at the end.
 	SyncEvery int64
@@ -101,7 +102,7 @@ func Create(fsys vfs.FS, dir string, o Options) (*Builder, error) {
 	if _, err = rand.Read(b.head.id[:]); err != nil {
 		return nil, err
 	}
-	if b.aead, err = o.Keys.seal(&b.head); err != nil {
+	if b.aead, err = b.head.seal(o.Keys); err != nil {
 		return nil, err
 	}
 	b.path = path.Join(dir, TempName(fmt.Sprintf("%x", b.head.id[:8])))

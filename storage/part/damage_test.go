@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/part"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
@@ -100,7 +101,7 @@ func prefixOf(got, want []string) bool {
 // the right answers; and Verify always finds it, but for what only people read.
 func TestFlippedBits(t *testing.T) {
 	for n, o := range []part.Options{
-		{BlockSize: 500}, {BlockSize: 500, Codec: part.S2}, {BlockSize: 500, Codec: part.Zstd, Keys: keys(t, part.AES256GCM, "k")},
+		{BlockSize: 500}, {BlockSize: 500, Codec: part.S2}, {BlockSize: 500, Codec: part.Zstd, Keys: keys(t, crypt.AES256GCM, "k")},
 	} {
 		mem, path := smallPart(t, o)
 		ro := part.ReadOptions{Keys: o.Keys}
@@ -134,7 +135,7 @@ func TestFlippedBits(t *testing.T) {
 
 func checkDamage(t *testing.T, err error, size int, what string) {
 	t.Helper()
-	if err == nil || errors.Is(err, part.ErrKey) {
+	if err == nil || errors.Is(err, crypt.ErrKey) {
 		return
 	}
 	var ce *part.CorruptError

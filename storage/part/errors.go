@@ -19,8 +19,6 @@ var (
 	ErrNoLog = errors.New("no section to add to")
 	// ErrFinished is returned by a Builder that is finished, aborted or failed before.
 	ErrFinished = errors.New("part is finished or failed")
-	// ErrKey is wrapped when a part is encrypted and the master key for it is not there.
-	ErrKey = errors.New("master key of the part is not known")
 )
 
 // CorruptError says that a file is damaged, cut short, or not what it says it is.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 )
 
 // The format, also in docs/format/part.md. All numbers are little-endian; CRCs are CRC-32C.
@@ -91,7 +93,7 @@ var le = binary.LittleEndian
 
 // header is the head of a part file.
 type header struct {
-	cipher  Cipher
+	cipher  crypt.Cipher
 	id      [idSize]byte
 	shard   uint32
 	created int64
@@ -136,13 +138,13 @@ func decodeHeader(b []byte) (h header, err error) {
 	if err := checkEnd(b, headMagic, "header"); err != nil {
 		return h, err
 	}
-	h.cipher = Cipher(b[12])
+	h.cipher = crypt.Cipher(b[12])
 	copy(h.id[:], b[16:])
 	h.shard = le.Uint32(b[32:])
 	h.created = int64(le.Uint64(b[40:]))
 	h.keyID = le.Uint64(b[48:])
 	copy(h.wrapped[:], b[56:])
-	if h.cipher > ChaCha20Poly1305 {
+	if h.cipher > crypt.ChaCha20Poly1305 {
 		return h, fmt.Errorf("header names cipher %d, which is not known", h.cipher)
 	}
 	return h, nil
@@ -156,10 +158,10 @@ type footer struct {
 	sections uint32
 	records  uint64
 	bytes    uint64
-	size     uint64 // of the file
-	meta     uint64 // bytes of all blocks but the data blocks
-	data     uint64 // bytes of all data blocks
-	cipher   Cipher // that of the header
+	size     uint64       // of the file
+	meta     uint64       // bytes of all blocks but the data blocks
+	data     uint64       // bytes of all data blocks
+	cipher   crypt.Cipher // that of the header
 }
 
 func (f *footer) encode() []byte {
@@ -190,7 +192,7 @@ func decodeFooter(b []byte, size int64) (f footer, err error) {
 		blocks: le.Uint32(b[12:]), sections: le.Uint32(b[44:]), records: le.Uint64(b[48:]), bytes: le.Uint64(b[56:]),
 		dir:  blockRef{off: int64(le.Uint64(b[32:])), len: le.Uint32(b[40:])},
 		size: le.Uint64(b[64:]), meta: le.Uint64(b[72:]), data: le.Uint64(b[80:]),
-		cipher: Cipher(b[88]),
+		cipher: crypt.Cipher(b[88]),
 	}
 	copy(f.id[:], b[16:])
 	switch {

@@ -18,6 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/crypto/chacha20poly1305"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/part"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
@@ -262,7 +263,7 @@ func (p *page) file() map[uint64][]part.Record {
 func TestPageIsEnough(t *testing.T) {
 	logs := map[uint64][]part.Record{3: records(9000, 3000, 1), 8: records(1, 1, 2), 5: records(700, 40, 3)}
 	for _, o := range []part.Options{
-		{BlockSize: 4000}, {Codec: part.S2}, {Codec: part.Zstd, Keys: keys(t, part.AES256GCM, "k")}, {Keys: keys(t, part.ChaCha20Poly1305, "k")},
+		{BlockSize: 4000}, {Codec: part.S2}, {Codec: part.Zstd, Keys: keys(t, crypt.AES256GCM, "k")}, {Keys: keys(t, crypt.ChaCha20Poly1305, "k")},
 	} {
 		t.Run(fmt.Sprintf("%+v", o), func(t *testing.T) {
 			mem := vfs.NewMem()

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/part"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
@@ -126,16 +127,16 @@ func same(a, b *part.Record) bool {
 		bytes.Equal(a.Data, b.Data)
 }
 
-func keys(tb testing.TB, c part.Cipher, current string, previous ...string) *part.Keys {
+func keys(tb testing.TB, c crypt.Cipher, current string, previous ...string) *crypt.Keys {
 	tb.Helper()
-	if c == part.Plain {
+	if c == crypt.Plain {
 		return nil
 	}
-	var prev [][]byte
+	all := [][]byte{[]byte(current)}
 	for _, p := range previous {
-		prev = append(prev, []byte(p))
+		all = append(all, []byte(p))
 	}
-	k, err := part.NewKeys(c, []byte(current), prev...)
+	k, err := crypt.NewKeys(c, all...)
 	check(tb, err)
 	return k
 }
@@ -146,7 +147,7 @@ func TestRoundTrip(t *testing.T) {
 		3: records(9001, 3000, 1), 8: records(1, 1, 2), 2: records(500, 1, 3), 1 << 63: records(4096, 4096, 4),
 	}
 	for _, codec := range []part.Codec{part.None, part.S2, part.Zstd} {
-		for _, c := range []part.Cipher{part.Plain, part.AES256GCM, part.ChaCha20Poly1305} {
+		for _, c := range []crypt.Cipher{crypt.Plain, crypt.AES256GCM, crypt.ChaCha20Poly1305} {
 			t.Run(fmt.Sprint(codec, c), func(t *testing.T) {
 				mem, k := vfs.NewMem(), keys(t, c, "secret")
 				path, info := build(t, mem, part.Options{Codec: codec, Keys: k, BlockSize: 4096, Shard: 7, Created: 5}, logs)
@@ -342,7 +343,7 @@ func TestCrashAndErrorAtEachOperation(t *testing.T) {
 }
 
 func TestKeyRotation(t *testing.T) {
-	mem, old := vfs.NewMem(), keys(t, part.AES256GCM, "old")
+	mem, old := vfs.NewMem(), keys(t, crypt.AES256GCM, "old")
 	logs := map[uint64][]part.Record{1: records(20, 3, 1)}
 	path, _ := build(t, mem, part.Options{Keys: old}, logs)
 	raw := content(t, mem, path)
@@ -354,14 +355,11 @@ func TestKeyRotation(t *testing.T) {
 	if again := content(t, mem, other); bytes.Equal(raw[160:260], again[160:260]) {
 		t.Fatal("two parts are encrypted with the same data key")
 	}
-	rotated := keys(t, part.ChaCha20Poly1305, "new", "old")
+	rotated := keys(t, crypt.ChaCha20Poly1305, "new", "old")
 	r := open(t, mem, path, part.ReadOptions{Keys: rotated, Verify: true})
 	readAll(t, r, logs)
-	if !r.NeedsRewrap(rotated) || r.NeedsRewrap(old) || !r.NeedsRewrap(nil) {
-		t.Fatal("rotation is not seen")
-	}
-	for _, k := range []*part.Keys{nil, keys(t, part.AES256GCM, "new")} {
-		if _, err := part.Open(mem, path, part.ReadOptions{Keys: k}); !errors.Is(err, part.ErrKey) || !strings.Contains(err.Error(), path) {
+	for _, k := range []*crypt.Keys{nil, keys(t, crypt.AES256GCM, "new")} {
+		if _, err := part.Open(mem, path, part.ReadOptions{Keys: k}); !errors.Is(err, crypt.ErrKey) || !strings.Contains(err.Error(), path) {
 			t.Fatalf("without the key: %v", err)
 		}
 	}
@@ -391,12 +389,12 @@ func put(tb testing.TB, fsys vfs.FS, path string, b []byte) {
 
 // A block from another part, or from another place in the same part, is not taken for the one that was there.
 func TestBlocksCannotMove(t *testing.T) {
-	for _, c := range []part.Cipher{part.Plain, part.AES256GCM} {
+	for _, c := range []crypt.Cipher{crypt.Plain, crypt.AES256GCM} {
 		moveBlocks(t, keys(t, c, "secret"))
 	}
 }
 
-func moveBlocks(t *testing.T, k *part.Keys) {
+func moveBlocks(t *testing.T, k *crypt.Keys) {
 	t.Helper()
 	mem := vfs.NewMem()
 	a, _ := build(t, mem, part.Options{Keys: k}, map[uint64][]part.Record{1: records(20, 3, 1)})

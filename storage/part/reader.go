@@ -8,13 +8,14 @@ import (
 	"io"
 	"sort"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
 // ReadOptions configure Open.
 type ReadOptions struct {
-	Cache BlockCache // nil: every block is read from the file each time
-	Keys  *Keys      // of encrypted parts
+	Cache BlockCache  // nil: every block is read from the file each time
+	Keys  *crypt.Keys // of encrypted parts
 	// Verify reads all of the file at Open (see Reader.Verify).
 	Verify bool
 }
@@ -31,7 +32,7 @@ type Reader struct {
 }
 
 // Open opens a part and checks its header, footer and directory against each other and the file's size. Errors: a
-// *CorruptError for damage; one that wraps ErrKey when the master key is missing.
+// *CorruptError for damage; one that wraps crypt.ErrKey when the key is missing.
 func Open(fsys vfs.FS, name string, o ReadOptions) (*Reader, error) {
 	f, err := fsys.OpenRead(name)
 	if err != nil {
@@ -77,7 +78,7 @@ func (r *Reader) open(o ReadOptions) error {
 	if r.foot.id != r.head.id || r.foot.cipher != r.head.cipher {
 		return r.corrupt(size-footerSize, "footer is of another part than the header")
 	}
-	if r.aead, err = o.Keys.open(&r.head); errors.Is(err, ErrKey) {
+	if r.aead, err = r.head.open(o.Keys); errors.Is(err, crypt.ErrKey) {
 		return fmt.Errorf("%s: %w", r.path, err)
 	} else if err != nil {
 		return r.corrupt(48, "%w", err)
@@ -137,16 +138,7 @@ func (r *Reader) Size() int64 { return int64(r.foot.size) }
 func (r *Reader) Records() (n, bytes uint64) { return r.foot.records, r.foot.bytes }
 
 // Cipher returns how the part is encrypted.
-func (r *Reader) Cipher() Cipher { return r.head.cipher }
-
-// NeedsRewrap reports whether the part is encrypted with another master key or cipher than k gives to new parts (nil:
-// none): after a rotation, such parts are to be merged.
-func (r *Reader) NeedsRewrap(k *Keys) bool {
-	if k == nil {
-		return r.head.cipher != Plain
-	}
-	return r.head.cipher != k.cipher || r.head.keyID != k.keys[0].id
-}
+func (r *Reader) Cipher() crypt.Cipher { return r.head.cipher }
 
 // noCache keeps nothing.
 type noCache struct{}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
@@ -22,7 +23,7 @@ type Lost struct {
 // header behind what is damaged. fn is called with the records of each data block, in the order of the file; blocks of
 // one log ascend, so a gap between two blocks of it, beyond what deletions account for, is what was lost. An error of
 // fn ends it. Without a readable header the footer has to be whole, and the part not encrypted.
-func Salvage(fsys vfs.FS, name string, k *Keys, fn func(log uint64, recs []Record) error) ([]Lost, error) {
+func Salvage(fsys vfs.FS, name string, k *crypt.Keys, fn func(log uint64, recs []Record) error) ([]Lost, error) {
 	f, err := fsys.OpenRead(name)
 	if err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ type salvager struct {
 	lost []Lost
 }
 
-func (s *salvager) run(k *Keys) error {
+func (s *salvager) run(k *crypt.Keys) error {
 	size, err := s.r.f.Size()
 	if err != nil {
 		return err
@@ -50,7 +51,7 @@ func (s *salvager) run(k *Keys) error {
 	if err != nil {
 		return err
 	}
-	if s.r.aead, err = k.open(&s.r.head); err != nil {
+	if s.r.aead, err = s.r.head.open(k); err != nil {
 		return fmt.Errorf("%s: %w", s.r.path, err)
 	}
 	// readBlock goes by the footer
@@ -90,7 +91,7 @@ func (s *salvager) ends(size int64) (end int64, err error) {
 	if footErr != nil {
 		return 0, s.r.corrupt(0, "neither header (%w) nor footer (%w) can be read", headErr, footErr)
 	}
-	if s.r.foot.cipher != Plain {
+	if s.r.foot.cipher != crypt.Plain {
 		return 0, s.r.corrupt(0, "the header, which has the key of all the rest, cannot be read: %w", headErr)
 	}
 	s.lost = append(s.lost, Lost{Len: headerSize, Err: headErr})

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/part"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
-func salvage(t *testing.T, b []byte, k *part.Keys) (got map[uint64][]part.Record, lost []part.Lost, err error) {
+func salvage(t *testing.T, b []byte, k *crypt.Keys) (got map[uint64][]part.Record, lost []part.Lost, err error) {
 	t.Helper()
 	mem := vfs.NewMem()
 	put(t, mem, "/bad.part", b)
@@ -24,7 +25,7 @@ func salvage(t *testing.T, b []byte, k *part.Keys) (got map[uint64][]part.Record
 // With any one byte damaged all is salvaged but at most one block, and what is lost is said: which log, how many bytes.
 func TestSalvage(t *testing.T) {
 	logs := map[uint64][]part.Record{1: records(24, 9, 1), 2: records(3, 3, 2)}
-	for _, k := range []*part.Keys{nil, keys(t, part.ChaCha20Poly1305, "k")} {
+	for _, k := range []*crypt.Keys{nil, keys(t, crypt.ChaCha20Poly1305, "k")} {
 		mem := vfs.NewMem()
 		path, _ := build(t, mem, part.Options{BlockSize: 500, Keys: k}, logs)
 		raw := content(t, mem, path)

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/inspect"
 	"github.com/noetl/ehdb-gateway/storage/part"
 )
@@ -93,7 +94,7 @@ func (r *repairer) salvage(ctx context.Context, m *inspect.Manifest, p *inspect.
 	o := part.Options{Shard: mp.Shard, Created: p.Created, Codec: part.S2}
 	if p.Cipher != 0 {
 		secrets := r.d.Secrets()
-		keys, err := part.NewKeys(part.Cipher(p.Cipher), secrets[0], secrets[1:]...)
+		keys, err := crypt.NewKeys(crypt.Cipher(p.Cipher), secrets...)
 		if err != nil {
 			return err
 		}

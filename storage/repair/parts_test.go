@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/inspect"
 	"github.com/noetl/ehdb-gateway/storage/manifest"
 	"github.com/noetl/ehdb-gateway/storage/part"
@@ -89,7 +90,7 @@ func sealPart(t *testing.T, fsys vfs.FS, m *manifest.Manifest, o part.Options, h
 }
 
 // verified opens manifest and parts with the product's readers, and verifies all of them.
-func verified(t *testing.T, fsys vfs.FS, keys *part.Keys) {
+func verified(t *testing.T, fsys vfs.FS, keys *crypt.Keys) {
 	t.Helper()
 	m, err := manifest.Open(fsys, dir+"/manifest", manifest.Options{})
 	must(t, err)
@@ -110,7 +111,7 @@ func verified(t *testing.T, fsys vfs.FS, keys *part.Keys) {
 // deleted, and what is lost is reported.
 func TestRepairsParts(t *testing.T) {
 	t.Parallel()
-	keys, err := part.NewKeys(part.AES256GCM, secret)
+	keys, err := crypt.NewKeys(crypt.AES256GCM, secret)
 	must(t, err)
 	for name, o := range map[string]part.Options{
 		"plain": {BlockSize: 400}, "zstd": {BlockSize: 400, Codec: part.Zstd}, "encrypted": {BlockSize: 400, Keys: keys},
@@ -142,7 +143,7 @@ func TestRepairsParts(t *testing.T) {
 	}
 }
 
-func repairPart(t *testing.T, all map[string][]byte, h *history, keys *part.Keys, what string) (lost int) {
+func repairPart(t *testing.T, all map[string][]byte, h *history, keys *crypt.Keys, what string) (lost int) {
 	t.Helper()
 	fsys := disk(t, all)
 	r, err := repair.Run(t.Context(), repair.Options{FS: fsys, Dir: dir, Secrets: [][]byte{secret}})
@@ -271,7 +272,7 @@ func rebuilt(t *testing.T, all map[string][]byte, h *history, what string) (lost
 // TestKeyIsMissing: a damaged part that is encrypted is not touched without its key, and neither is anything else.
 func TestKeyIsMissing(t *testing.T) {
 	t.Parallel()
-	keys, err := part.NewKeys(part.AES256GCM, secret)
+	keys, err := crypt.NewKeys(crypt.AES256GCM, secret)
 	must(t, err)
 	all, _ := sealed(t, part.Options{BlockSize: 400, Keys: keys})
 	for file, b := range all {

@@ -3,6 +3,8 @@ package tail
 import (
 	"fmt"
 	"hash/crc32"
+
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 )
 
 // zeros fill a block up to a multiple of blockAlign, and follow it.
@@ -17,6 +19,9 @@ func (l *File) Append(body ...[]byte) (LSN, Pos, error) {
 	for _, b := range body {
 		n += int64(len(b))
 	}
+	if l.keys != nil {
+		n = crypt.BoxSize(n)
+	}
 	if n > MaxBody {
 		return 0, Pos{}, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, n, MaxBody)
 	}
@@ -26,6 +31,11 @@ func (l *File) Append(body ...[]byte) (LSN, Pos, error) {
 	}
 	h := blockHeader{len: uint32(n), lsn: lsn, durable: durable, typ: typeData}
 	off := seg.end.Load()
+	if l.keys != nil {
+		if body, err = l.encrypt(seg, off, &h, body); err != nil {
+			return 0, Pos{}, err
+		}
+	}
 	if err := l.writeBlock(seg, off, h, body); err != nil {
 		return 0, Pos{}, err
 	}
@@ -87,11 +97,12 @@ func (l *File) writeMark(seg *segment) error {
 	return nil
 }
 
-// segmentFor returns the active segment with room for a block of size bytes, starting a new one if need be, and the
-// positions. The caller holds wmu.
+// segmentFor returns the active segment with room for a block of size bytes, starting a new one if need be or if the
+// log has become an encrypted one, and the positions. The caller holds wmu.
 func (l *File) segmentFor(size int64) (*segment, LSN, LSN, error) {
 	seg, next, durable, err := l.usable()
-	if err != nil || seg.end.Load()+size+reserved <= seg.size {
+	fits := err == nil && seg.end.Load()+size+reserved <= seg.size
+	if err != nil || fits && seg.boxed == (l.keys != nil) {
 		return seg, next, durable, err
 	}
 	if err := l.rotate(seg, next, segHeaderSize+size+reserved); err != nil {

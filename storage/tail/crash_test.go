@@ -12,7 +12,9 @@ import (
 // synced, in sectors of a disk and in far smaller ones. From each image the log must open with all that was synced
 // and nothing else, take new blocks, and survive a second crash.
 func TestCrashAtEveryOp(t *testing.T) {
-	for name, options := range map[string]func(vfs.FS) Options{"small": smallOptions, "growing": growingOptions} {
+	for name, options := range map[string]func(vfs.FS) Options{
+		"small": smallOptions, "growing": growingOptions, "encrypted": boxedOptions,
+	} {
 		images := crashImages(t, options)
 		cut := 0
 		for _, im := range images {

@@ -25,10 +25,10 @@ func (l *File) DropBefore(lsn LSN) error {
 }
 
 // discard removes a segment that is out of the list. One that is still being read must not be written to, so it
-// cannot be a spare.
+// cannot be a spare; nor can one that is not encrypted if the log is.
 func (l *File) discard(seg *segment) error {
 	full, wanted := l.spares.slot(seg.size)
-	if !wanted || l.segs.inUse(seg) {
+	if !wanted || l.segs.inUse(seg) || seg.boxed != (l.keys != nil) {
 		if err := l.o.FS.Remove(seg.path); err != nil {
 			return err
 		}

@@ -27,6 +27,9 @@ const hintRestore = "acknowledged data is damaged: stop, copy the directory, the
 // hintStranger is the remedy when a file is not the log's.
 const hintStranger = "move the file out of the directory if it does not belong there"
 
+// hintKeys is the remedy when what the log is encrypted with is not there.
+const hintKeys = "restore the files KEYS and KEYS.copy of this data directory from a backup"
+
 func corrupt(path string, offset int64, hint, format string, args ...any) error {
 	return &CorruptError{Path: path, Offset: offset, Err: fmt.Errorf(format, args...), Hint: hint}
 }

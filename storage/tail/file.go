@@ -6,6 +6,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
+
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 )
 
 // File is a Log in a directory of segment files.
@@ -21,15 +23,17 @@ import (
 type File struct {
 	o      Options
 	lock   io.Closer
+	keys   *crypt.Keys // nil: nothing is encrypted
 	spares *spares
 	segs   segments
 
 	wmu    sync.Mutex // one writer at a time; guards the fields below
 	hdr    [blockHeaderSize]byte
 	iov    [][]byte
-	asked  bool  // a spare was asked for since the active segment was started
-	since  int64 // bytes appended since the last Shrink
-	marked bool  // the log ends with a mark, or with a segment header
+	box    []byte // scratch of an encrypted body
+	asked  bool   // a spare was asked for since the active segment was started
+	since  int64  // bytes appended since the last Shrink
+	marked bool   // the log ends with a mark, or with a segment header
 
 	syncMu sync.Mutex // one sync of a file at a time: else one of two could take the error that the other must see
 	dropMu sync.Mutex // one DropBefore at a time
@@ -98,6 +102,9 @@ func (l *File) Room() int64 {
 		return 0
 	}
 	room := seg.size - seg.end.Load() - reserved
+	if seg.boxed != (l.keys != nil) {
+		room = 0 // the next block begins another segment
+	}
 	return max(room, 0) + l.spares.room()
 }
 
@@ -135,13 +142,18 @@ func (l *File) spareError(err error) error {
 }
 
 // ReadAt implements Log. It does not verify a checksum: what it reads was verified by Replay or written by this
-// process. ErrDropped if pos is in a segment that was dropped.
+// process. In a segment that is encrypted an offset counts the plain bytes of a body from where the block's body is in
+// the file. ErrDropped if pos is in a segment that was dropped.
 func (l *File) ReadAt(p []byte, pos Pos) error {
 	seg, err := l.segs.acquire(pos.Segment)
 	if err != nil {
 		return l.closedOr(err)
 	}
-	err = readSegment(seg, p, int64(pos.Offset))
+	if seg.boxed {
+		err = l.readBoxed(seg, p, int64(pos.Offset))
+	} else {
+		err = readSegment(seg, p, int64(pos.Offset))
+	}
 	return errors.Join(err, l.segs.release(seg))
 }
 

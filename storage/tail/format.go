@@ -37,6 +37,7 @@ import (
 const (
 	segMagic      = "EHDBTAIL"
 	segVersion    = 1
+	segEncrypted  = 2 // the version of a segment whose blocks' bodies are boxes of storage/crypt, else the same
 	segHeaderSize = 64
 
 	blockHeaderSize = 32
@@ -76,6 +77,7 @@ type segHeader struct {
 	size  int64  // of the file
 	salt  uint32 // seed of the block CRCs: blocks of the file's earlier life do not verify
 	stale bool   // flagStale
+	boxed bool   // the bodies of its blocks are encrypted
 }
 
 // encode returns the header and the zeros after it.
@@ -83,6 +85,9 @@ func (h segHeader) encode() []byte {
 	b := make([]byte, segHeaderSize+endSize)
 	copy(b, segMagic)
 	binary.LittleEndian.PutUint32(b[8:], segVersion)
+	if h.boxed {
+		binary.LittleEndian.PutUint32(b[8:], segEncrypted)
+	}
 	if h.stale {
 		binary.LittleEndian.PutUint32(b[12:], flagStale)
 	}
@@ -102,15 +107,17 @@ func decodeSegHeader(b []byte) (segHeader, error) {
 	if string(b[:8]) != segMagic {
 		return segHeader{}, fmt.Errorf("not a log segment: it starts with %q", b[:8])
 	}
-	sum := crc32.Checksum(b[:60], castagnoli)
+	sum, v := crc32.Checksum(b[:60], castagnoli), binary.LittleEndian.Uint32(b[8:])
+	known := v == segVersion || v == segEncrypted
 	if sum != binary.LittleEndian.Uint32(b[60:]) {
-		if v := binary.LittleEndian.Uint32(b[8:]); v != segVersion {
+		if !known {
 			return segHeader{}, fmt.Errorf("segment header is damaged or of version %d, which is not known", v)
 		}
 		return segHeader{}, errors.New("segment header does not match its checksum")
 	}
-	if v := binary.LittleEndian.Uint32(b[8:]); v != segVersion {
-		return segHeader{}, fmt.Errorf("segment has format version %d, this program knows %d", v, segVersion)
+	if !known {
+		return segHeader{}, fmt.Errorf("segment has format version %d, this program knows %d and %d", v, segVersion,
+			segEncrypted)
 	}
 	size := binary.LittleEndian.Uint64(b[32:])
 	if size < segHeaderSize || size > maxSegmentSize {
@@ -122,6 +129,7 @@ func decodeSegHeader(b []byte) (segHeader, error) {
 		size:  int64(size),
 		salt:  binary.LittleEndian.Uint32(b[40:]),
 		stale: binary.LittleEndian.Uint32(b[12:])&flagStale != 0,
+		boxed: v == segEncrypted,
 	}, nil
 }
 

@@ -16,6 +16,7 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := machine{mem: vfs.NewMem(), size: int64(rapid.SampledFrom([]int{1 << 10, 2 << 10, 16 << 10}).Draw(t, "segment"))}
 		m.first = max(1<<10, m.size/rapid.SampledFrom([]int64{1, 2, 16}).Draw(t, "part"))
+		m.boxed = rapid.Bool().Draw(t, "encrypted")
 		m.open(t, image{})
 		defer func() { _ = m.w.log.Close() }()
 		t.Repeat(map[string]func(*rapid.T){
@@ -78,13 +79,18 @@ type machine struct {
 	size  int64 // of a segment
 	first int64 // of the first segment
 	w     *world
+	boxed bool // from here on the log is encrypted
 }
 
 // open opens the log on whatever disk there is now, which works.
 func (m *machine) open(t *rapid.T, im image) {
 	m.mem.SetCapacity(0)
 	m.fault = vfs.NewFault(m.mem, nil)
+	m.boxed = m.boxed || rapid.IntRange(0, 5).Draw(t, "encrypt now") == 0
 	o := Options{FS: m.fault, Dir: wal, SegmentSize: m.size, FirstSegment: m.first, OpenFiles: 1}
+	if m.boxed {
+		o.Keys = testKeys
+	}
 	w, err := open(o, im)
 	if err != nil {
 		t.Fatal(err)

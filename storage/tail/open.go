@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
 	"strconv"
 	"strings"
@@ -31,7 +32,11 @@ func Open(o Options) (*File, error) {
 		return nil, fmt.Errorf("lock log directory: %w", err)
 	}
 	l := &File{o: o, lock: lock, spares: newSpares(o), segs: segments{fs: o.FS, max: o.OpenFiles}}
-	if err := l.load(); err != nil {
+	if l.keys, err = o.Keys(); err == nil {
+		l.spares.boxed = l.keys != nil
+		err = l.load()
+	}
+	if err != nil {
 		l.spares.close()
 		return nil, errors.Join(err, l.segs.closeAll(), lock.Close())
 	}
@@ -56,6 +61,9 @@ func (l *File) load() error {
 		seg, err := l.loadSegment(id)
 		if err != nil {
 			return err
+		}
+		if seg.boxed && l.keys == nil {
+			return corrupt(seg.path, 8, hintKeys, "it is encrypted, and the directory's keys are missing")
 		}
 		if err := follows(l.segs.list, seg); err != nil {
 			return err
@@ -124,6 +132,40 @@ func (l *File) loadSegment(id uint64) (*segment, error) {
 	return seg, nil
 }
 
+// IsEncrypted reports whether the log in dir, which may be missing, has an encrypted segment.
+func IsEncrypted(fsys vfs.FS, dir string) (bool, error) {
+	names, err := fsys.List(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, segSuffix) {
+			continue
+		}
+		h, ok, err := peek(fsys, path.Join(dir, name))
+		if err != nil || ok && h.boxed {
+			return ok, err
+		}
+	}
+	return false, nil
+}
+
+// peek reads the segment header of a file; ok is false if it has none.
+func peek(fsys vfs.FS, name string) (h segHeader, ok bool, err error) {
+	f, err := fsys.OpenRead(name)
+	if err != nil {
+		return h, false, err
+	}
+	defer f.Close()
+	b := make([]byte, segHeaderSize)
+	n, err := f.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return h, false, fmt.Errorf("read segment header: %w", err)
+	}
+	h, err = decodeSegHeader(b[:n])
+	return h, err == nil, nil
+}
+
 func segName(id uint64) string { return fmt.Sprintf("%020d%s", id, segSuffix) }
 
 // addSegment makes segment id, with room for at least minSize bytes, the active one. ErrNoSpace if it cannot: then
@@ -137,7 +179,7 @@ func (l *File) addSegment(id uint64, base LSN, minSize int64) error {
 		return err
 	}
 	seg := &segment{
-		segHeader: segHeader{id: id, base: base, size: sp.size, salt: newSalt(), stale: sp.stale},
+		segHeader: segHeader{id: id, base: base, size: sp.size, salt: newSalt(), stale: sp.stale, boxed: l.keys != nil},
 		path:      path.Join(l.o.Dir, segName(id)),
 	}
 	seg.end.Store(segHeaderSize)

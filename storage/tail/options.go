@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
@@ -20,6 +21,10 @@ type Options struct {
 	// Floor is the lowest position that must be there, as the caller knows it from elsewhere: Replay fails if the log
 	// starts above it or ends below it. 0 does not check.
 	Floor LSN
+
+	// Keys is called when the log is locked, before anything else is done to it, and gives the keys that blocks are
+	// encrypted with; nil: they are not. Its error is that of Open. It may be nil.
+	Keys func() (*crypt.Keys, error)
 
 	// OnCut is told that a torn tail was cut back to offset in the file path: what a crash left of blocks that were not
 	// synced. bytes is how many were set to zero. It may be nil; it is called during Replay.
@@ -65,6 +70,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.OpenFiles <= 0 {
 		o.OpenFiles = defaultOpenFiles
+	}
+	if o.Keys == nil {
+		o.Keys = func() (*crypt.Keys, error) { return nil, nil } //nolint:nilnil // no encryption is no error
 	}
 	if o.OnCut == nil {
 		o.OnCut = func(string, int64, int64) {}

@@ -55,7 +55,7 @@ func (l *File) replaySealed(seg, after *segment, fn func(LSN, Pos, []byte) error
 		return err
 	}
 	defer f.Close()
-	t := tailReplay{r: newBlockReader(f, seg), seg: seg, next: seg.base}
+	t := tailReplay{l: l, r: newBlockReader(f, seg), seg: seg, next: seg.base}
 	if err := t.run(after.base, fn); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (l *File) replayActive(fn func(LSN, Pos, []byte) error) error {
 	if err != nil {
 		return err
 	}
-	t := tailReplay{r: newBlockReader(seg.file, seg), seg: seg, next: seg.base, proven: seg.base}
+	t := tailReplay{l: l, r: newBlockReader(seg.file, seg), seg: seg, next: seg.base, proven: seg.base}
 	if err := t.run(^LSN(0), fn); err != nil {
 		return err
 	}
@@ -145,10 +145,12 @@ func (l *File) settle(seg *segment, t *tailReplay, remainsEnd int64) error {
 
 // tailReplay is the state of reading one segment.
 type tailReplay struct {
+	l      *File
 	r      *blockReader
 	seg    *segment
 	next   LSN
-	marked bool // the last thing read was a mark or the header
+	marked bool   // the last thing read was a mark or the header
+	plain  []byte // scratch of a decrypted body
 
 	proven   LSN         // all blocks below it were durable, by what later blocks say
 	unproven []blockSpot // blocks from proven on
@@ -175,6 +177,12 @@ func (t *tailReplay) run(limit LSN, fn func(LSN, Pos, []byte) error) error {
 		t.marked = h.typ == typeMark
 		if t.marked {
 			continue
+		}
+		if t.seg.boxed {
+			if body, err = t.l.decrypt(t.plain[:0], t.seg, off, &h, body); err != nil {
+				return err
+			}
+			t.plain = body
 		}
 		pos := Pos{Segment: t.seg.id, Offset: uint32(off + blockHeaderSize)}
 		if err := fn(h.lsn, pos, body); err != nil {

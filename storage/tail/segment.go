@@ -15,6 +15,9 @@ type segment struct {
 	path string
 	end  atomic.Int64 // where its last whole block ends
 
+	blocksMu sync.RWMutex
+	blocks   []uint32 // of an encrypted segment: where its data blocks begin
+
 	// Guarded by segments.mu.
 	file    vfs.File // nil: not open
 	refs    int      // users of file

@@ -36,6 +36,8 @@ type spares struct {
 	min  int64 // the smallest size of a segment, but for what is left of a small disk
 	max  int64 // the largest, but for one of a large block
 	keep int   // how many dropped segments are taken in
+	// boxed: the log is encrypted, so no file is kept that may hold blocks which are not.
+	boxed bool
 
 	mu     sync.Mutex
 	cond   *sync.Cond // busy or ready changed
@@ -143,7 +145,11 @@ func (s *spares) adopt(names []string) error {
 		if err != nil {
 			return err
 		}
-		if size != s.size || len(s.ready) >= max(1, s.keep) {
+		plain, err := s.isPlain(full)
+		if err != nil {
+			return err
+		}
+		if plain || size != s.size || len(s.ready) >= max(1, s.keep) {
 			if err := s.fs.Remove(full); err != nil {
 				return err
 			}
@@ -152,6 +158,15 @@ func (s *spares) adopt(names []string) error {
 		s.ready = append(s.ready, spare{path: full, size: size, stale: true})
 	}
 	return nil
+}
+
+// isPlain reports whether a spare holds blocks that are not encrypted though those of the log are.
+func (s *spares) isPlain(full string) (bool, error) {
+	if !s.boxed {
+		return false, nil
+	}
+	h, ok, err := peek(s.fs, full)
+	return ok && !h.boxed, err
 }
 
 // start makes a spare in the background if there is none as large as the active segment, of size bytes.

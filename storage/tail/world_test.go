@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
@@ -53,6 +54,7 @@ type image struct {
 	synced, dropped LSN
 	serial          uint64
 	what            string
+	boxed           bool // the log is encrypted
 }
 
 // expect returns the expectation without a disk. It must be taken before the disk is: what is synced in between is then
@@ -242,4 +244,21 @@ func growingOptions(fsys vfs.FS) Options {
 	o := smallOptions(fsys)
 	o.SegmentSize, o.FirstSegment = 4<<10, 1<<10
 	return o
+}
+
+// boxedOptions makes small segments that are encrypted.
+func boxedOptions(fsys vfs.FS) Options {
+	o := smallOptions(fsys)
+	o.Keys = testKeys
+	return o
+}
+
+var testKeys = sync.OnceValues(func() (*crypt.Keys, error) { return crypt.NewKeys(crypt.AES256GCM, []byte("test")) })
+
+// smallOr returns smallOptions, or boxedOptions.
+func smallOr(boxed bool) func(vfs.FS) Options {
+	if boxed {
+		return boxedOptions
+	}
+	return smallOptions
 }
