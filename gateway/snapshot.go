@@ -91,6 +91,13 @@ type Stats struct {
 	Upstream         UpstreamStats
 }
 
+// Leaving reports whether the server is in lame duck mode.
+func (s *Server) Leaving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state == stateLameDuck
+}
+
 // UpstreamStats are the totals of a server that passes its clients on to others.
 type UpstreamStats struct {
 	Connections       int   // clients that are connected upstream

@@ -64,8 +64,8 @@ func lagPage(source lagSource) http.Handler {
 
 // lag implements lagSource.
 func (s *streams) lag(_ context.Context, account, stream, consumer string) (lagFigures, error) {
-	if !s.up() {
-		return lagFigures{}, errRecovering
+	if err := s.Known(); err != nil {
+		return lagFigures{}, err
 	}
 	l, err := s.svc.Lag(account, stream, consumer)
 	if err != nil {

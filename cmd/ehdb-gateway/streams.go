@@ -30,6 +30,7 @@ type streams struct {
 	svc          *jetstreamapi.Service
 	memory, disk int64                       // limits on what is stored in all, in bytes; 0 or less: none
 	label        func(account string) string // what people call an account
+	leaving      func() bool                 // the server is in lame duck mode
 
 	mu      sync.Mutex // guards what follows
 	serving bool
@@ -39,7 +40,7 @@ type streams struct {
 
 func newStreams(a *app) *streams {
 	o, own, id := a.cfg.Server, a.cfg.EHDB, a.gw.Stats()
-	s := &streams{cfg: a.cfg, log: a.log.Logger, refused: map[int]uint64{}, label: a.label}
+	s := &streams{cfg: a.cfg, log: a.log.Logger, refused: map[int]uint64{}, label: a.label, leaving: a.gw.Leaving}
 	memory, disk := storeLimits(o, a.cfg.DataDir)
 	s.memory, s.disk = memory, disk
 	s.svc = jetstreamapi.New(jetstreamapi.Options{
@@ -173,6 +174,27 @@ func (s *streams) stats() storage.Stats {
 
 // errRecovering is what is said before there are figures. Scalers would take zeros for the truth.
 var errRecovering = errors.New("not ready: streams are being recovered, or the server stops")
+
+// errLeaving is what is said in lame duck mode: clients go one after the other, so consumers look as if nobody worked.
+var errLeaving = errors.New("not ready: the server is in lame duck mode")
+
+// Known implements monitor.JetStream.
+func (s *streams) Known() error {
+	switch {
+	case !s.up():
+		return errRecovering
+	case s.leaving():
+		return errLeaving
+	}
+	st := s.svc.Store()
+	if st == nil {
+		return errors.New("not ready: the data directory failed and is being opened again")
+	}
+	if err := st.Err(); err != nil {
+		return fmt.Errorf("not ready: the data directory failed: %w", err)
+	}
+	return nil
+}
 
 // Jsz implements monitor.JetStream.
 func (s *streams) Jsz(o *server.JSzOptions) (*server.JSInfo, error) {

@@ -127,6 +127,9 @@ func (u *upstreams) Bus() any {
 	return v
 }
 
+// Known implements monitor.JetStream. Whether the servers upstream answer is seen when they are asked.
+func (u *upstreams) Known() error { return nil }
+
 // Jsz implements monitor.JetStream.
 func (u *upstreams) Jsz(o *server.JSzOptions) (*server.JSInfo, error) {
 	j, err := u.pages.Jsz(context.Background(), o)

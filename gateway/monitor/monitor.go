@@ -36,6 +36,8 @@ type Core interface {
 
 // JetStream is what the streams know.
 type JetStream interface {
+	// Known is an error while the figures of streams are not known, or are about to become wrong.
+	Known() error
 	Jsz(*server.JSzOptions) (*server.JSInfo, error)
 	Healthz(*server.HealthzOptions) *server.HealthStatus
 }
@@ -140,6 +142,7 @@ type Server struct {
 	started time.Time
 	options atomic.Pointer[server.Options] // in force; o.Server is what was started with
 	loaded  atomic.Int64                   // when they came into force, in Unix nanoseconds
+	kept    kept
 
 	mu       sync.Mutex // guards requests
 	requests map[string]uint64
@@ -261,6 +264,7 @@ func (s *Server) Close() error {
 		errs = append(errs, srv.Close())
 	}
 	s.done.Wait()
+	s.kept.close()
 	return errors.Join(errs...)
 }
 

@@ -32,7 +32,7 @@ func (s *Server) jsz(w http.ResponseWriter, r *http.Request) {
 		s.badRequest(w, q.err)
 		return
 	}
-	j, err := s.Jsz(o)
+	body, err := s.jszPage(o)
 	if unavailable := (*UnavailableError)(nil); errors.As(err, &unavailable) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -41,7 +41,26 @@ func (s *Server) jsz(w http.ResponseWriter, r *http.Request) {
 		s.badRequest(w, err)
 		return
 	}
-	s.answer(w, j)
+	s.send(w, http.StatusOK, body)
+}
+
+// jszPage is the body of /jsz. Whether the figures are known at all is asked each time; the figures themselves may be
+// those of a kept answer.
+func (s *Server) jszPage(o *server.JSzOptions) ([]byte, error) {
+	draw := func() ([]byte, error) {
+		j, err := s.Jsz(o)
+		if err != nil {
+			return nil, err
+		}
+		return json.MarshalIndent(j, "", "  ")
+	}
+	if s.o.JetStream == nil || s.o.Upstream != nil { // there is nothing to keep, or it is kept there
+		return draw()
+	}
+	if err := s.o.JetStream.Known(); err != nil {
+		return nil, &UnavailableError{err}
+	}
+	return s.kept.get(fmt.Sprintf("%+v", *o), draw)
 }
 
 // Jsz tells about JetStream, as far as o asks.
