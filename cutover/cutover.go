@@ -7,6 +7,7 @@
 //	capture    copies a stream of the servers into a standby here
 //	parity     compares the two, and what was acknowledged
 //	flip       changes who has the say, either way
+//	reverse    keeps the servers equal to a stream that is served here
 //	gate       whether it may be changed
 //	face       what operators see of it
 //

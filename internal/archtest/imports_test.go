@@ -56,7 +56,8 @@ var allowed = map[string][]string{
 	"cutover/capture":       {"cutover", "subjects"},
 	"cutover/parity":        {"cutover", "subjects"},
 	"cutover/relay":         {"cutover", "gateway", "internal/bus", "jetstreamapi/jsapi", "subjects"},
-	"cutover/flip":          {"cutover", "cutover/relay", "cutover/origin", "cutover/capture", "subjects"},
+	"cutover/reverse":       {"cutover"},
+	"cutover/flip":          {"cutover", "cutover/relay", "cutover/reverse", "internal/bus"},
 	"cutover/gate":          {"cutover", "cutover/parity"},
 	"cutover/face":          {"cutover", "cutover/..."},
 }

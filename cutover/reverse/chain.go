@@ -1,0 +1,452 @@
+package reverse
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+)
+
+// Bounds of a chain.
+const (
+	maxAhead   = 512             // publishes without an answer
+	answerTime = 5 * time.Second // of one publish
+	minRetry   = 100 * time.Millisecond
+	maxRetry   = 5 * time.Second
+)
+
+// ErrForked says that the servers hold another message where one of the chain should be: somebody has published around the
+// gateway, and the chain cannot go on.
+var ErrForked = errors.New("the servers have a message of their own in the stream")
+
+// Chain publishes a stream's records to the servers, each under the condition that the one before it is the last there.
+type Chain struct {
+	conn     *nats.Conn
+	from     cutover.Copy
+	to       cutover.Upstream
+	name     string
+	epoch    uint64
+	filler   string // a subject that the stream stores
+	log      *slog.Logger
+	inbox    string
+	answers  chan *nats.Msg
+	position struct {
+		sync.Mutex
+		seq   uint64 // the servers have everything up to here
+		moved chan struct{}
+		err   error
+		at    time.Time // when err was met, or seq moved
+	}
+}
+
+// NewChain returns a chain for a stream of the account that conn is in. subjects are the filters that it stores.
+func NewChain(
+	conn *nats.Conn, from cutover.Copy, to cutover.Upstream, stream string, subjects []string, epoch uint64, log *slog.Logger,
+) *Chain {
+	c := &Chain{
+		conn: conn, from: from, to: to, name: stream, epoch: epoch, filler: fillerSubject(subjects), log: log,
+		inbox: nats.NewInbox() + "." + nuid.Next(),
+	}
+	c.position.moved = make(chan struct{})
+	return c
+}
+
+// fillerSubject is a subject that one of the filters selects and that nobody uses.
+func fillerSubject(subjects []string) string {
+	if len(subjects) == 0 {
+		return ""
+	}
+	tokens := strings.Split(subjects[0], ".")
+	for i, t := range tokens {
+		if t == "*" || t == ">" {
+			tokens[i] = "ehdb-filler"
+		}
+	}
+	return strings.Join(tokens, ".")
+}
+
+// Run publishes until ctx ends. A failure is met by looking where the servers stand and going on from there; only
+// ErrForked is for good, and is returned.
+func (c *Chain) Run(ctx context.Context) error {
+	c.answers = make(chan *nats.Msg, maxAhead)
+	sub, err := c.conn.ChanSubscribe(c.inbox+".*", c.answers)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	for pause := minRetry; ctx.Err() == nil; pause = min(2*pause, maxRetry) { //nolint:mnd // doubles
+		before := c.Position()
+		err := c.run(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		c.failed(err)
+		if errors.Is(err, ErrForked) {
+			return err
+		}
+		c.log.Warn("Reverse chain of {stream} broke and is taken up again: {error}",
+			slog.String("stream", c.name), slog.Any("error", err))
+		if c.Position() > before {
+			pause = minRetry
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// run is Run until something fails.
+func (c *Chain) run(ctx context.Context) error {
+	last, err := c.stand(ctx)
+	if err != nil {
+		return err
+	}
+	c.advance(last)
+	w := &window{c: c, next: last + 1, acked: last}
+	for {
+		durable, moved := c.from.Progress()
+		if w.next > durable {
+			if err := w.drain(ctx); err != nil {
+				return err
+			}
+			select {
+			case <-moved:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			continue
+		}
+		if err := w.upTo(ctx, durable); err != nil {
+			return err
+		}
+	}
+}
+
+// stand returns the last sequence of the servers, whose message has to be that of the chain.
+func (c *Chain) stand(ctx context.Context) (uint64, error) {
+	c.settle()
+	st, err := c.to.State(ctx, false)
+	if err != nil {
+		return 0, err
+	}
+	durable, _ := c.from.Progress()
+	if st.LastSeq > durable {
+		return 0, fmt.Errorf("%w: their last sequence is %d, here it is %d", ErrForked, st.LastSeq, durable)
+	}
+	theirs, err := c.to.Get(ctx, st.LastSeq)
+	if errors.Is(err, cutover.ErrNoRecord) || st.LastSeq == 0 {
+		return st.LastSeq, nil
+	} else if err != nil {
+		return 0, err
+	}
+	ours, err := c.from.Get(ctx, st.LastSeq)
+	switch {
+	case errors.Is(err, cutover.ErrNoRecord):
+		if string(theirs.Subject) == c.filler { // its deletion did not get through
+			return st.LastSeq, removeMsg(ctx, c.conn, c.name, st.LastSeq)
+		}
+		return st.LastSeq, nil // it was removed here since
+	case err != nil:
+		return 0, err
+	case cutover.Hash(ours.Subject, ours.Header, ours.Data) != cutover.Hash(theirs.Subject, theirs.Header, theirs.Data):
+		return 0, fmt.Errorf("%w: sequence %d differs from the one here", ErrForked, st.LastSeq)
+	}
+	return st.LastSeq, nil
+}
+
+// settle throws answers away that nobody waits for any more.
+func (c *Chain) settle() {
+	for {
+		select {
+		case <-c.answers:
+		default:
+			return
+		}
+	}
+}
+
+// window is what is under way.
+type window struct {
+	c     *Chain
+	next  uint64 // to be published
+	acked uint64 // the servers have everything up to here
+}
+
+// upTo publishes the records up to seq.
+func (w *window) upTo(ctx context.Context, seq uint64) error {
+	var failure error
+	err := w.c.from.Read(ctx, w.next, func(r *cutover.Record, err error) bool {
+		switch {
+		case err != nil:
+			failure = err
+		case r.Seq > seq:
+			return false
+		default:
+			if failure = w.fill(ctx, r.Seq-1); failure == nil {
+				failure = w.publish(ctx, r)
+			}
+		}
+		return failure == nil
+	})
+	if failure != nil || err != nil {
+		return errors.Join(failure, err)
+	}
+	return w.fill(ctx, seq)
+}
+
+// fill makes holes of all sequences up to seq that are not published yet: messages that are deleted at once.
+func (w *window) fill(ctx context.Context, seq uint64) error {
+	for w.next <= seq {
+		first := w.next
+		last := min(seq, first+maxAhead-1)
+		for n := first; n <= last; n++ {
+			if err := w.publish(ctx, &cutover.Record{Seq: n, Subject: []byte(w.c.filler)}); err != nil {
+				return err
+			}
+		}
+		if err := w.drain(ctx); err != nil {
+			return err
+		}
+		if err := w.c.removeAll(ctx, first, last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// publish sends one record.
+func (w *window) publish(ctx context.Context, r *cutover.Record) error {
+	for w.next-1-w.acked >= maxAhead {
+		if err := w.answer(ctx); err != nil {
+			return err
+		}
+	}
+	m := nats.NewMsg(string(r.Subject))
+	m.Header = w.c.header(r)
+	m.Data = bytes.Clone(r.Data)
+	m.Reply = w.c.inbox + "." + strconv.FormatUint(r.Seq, 10)
+	if err := w.c.conn.PublishMsg(m); err != nil {
+		return err
+	}
+	w.next = r.Seq + 1
+	for len(w.c.answers) > 0 {
+		if err := w.answer(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drain waits until all is answered.
+func (w *window) drain(ctx context.Context) error {
+	for w.acked+1 < w.next {
+		if err := w.answer(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answer takes one answer, which has to be that to the oldest publish without one.
+func (w *window) answer(ctx context.Context) error {
+	t := time.NewTimer(answerTime)
+	defer t.Stop()
+	var m *nats.Msg
+	select {
+	case m = <-w.c.answers:
+	case <-t.C:
+		return fmt.Errorf("no answer to the publish of sequence %d within %v", w.acked+1, answerTime)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	want := w.acked + 1
+	if m.Subject != w.c.inbox+"."+strconv.FormatUint(want, 10) {
+		return fmt.Errorf("the answer to sequence %d did not come", want)
+	}
+	var ack struct {
+		Error *struct {
+			Code        int    `json:"err_code"`
+			Description string `json:"description"`
+		} `json:"error"`
+		Seq       uint64 `json:"seq"`
+		Duplicate bool   `json:"duplicate"`
+	}
+	if len(m.Data) == 0 {
+		return fmt.Errorf("sequence %d: the servers have no stream for it: %s", want, m.Header.Get("Status"))
+	}
+	if err := json.Unmarshal(m.Data, &ack); err != nil {
+		return fmt.Errorf("sequence %d: the answer is no PubAck: %w", want, err)
+	}
+	switch {
+	case ack.Error != nil:
+		return fmt.Errorf("sequence %d: %s (%d)", want, ack.Error.Description, ack.Error.Code)
+	case ack.Duplicate:
+		return fmt.Errorf("%w: sequence %d counts as a duplicate of %d", ErrForked, want, ack.Seq)
+	case ack.Seq != want:
+		return fmt.Errorf("%w: sequence %d was stored as %d", ErrForked, want, ack.Seq)
+	}
+	w.acked = want
+	w.c.advance(want)
+	return nil
+}
+
+// header returns the header of a record for its publish.
+func (c *Chain) header(r *cutover.Record) nats.Header {
+	h := nats.Header{}
+	var room [16]cutover.Field
+	for _, f := range cutover.Fields(room[:0], r.Header) {
+		if len(f.Name) > 0 && !bytes.HasPrefix(f.Name, []byte("Nats-Batch-")) {
+			h[string(f.Name)] = append(h[string(f.Name)], string(f.Value))
+		}
+	}
+	if ttl := h.Get("Nats-TTL"); ttl != "" {
+		if left := remaining(ttl, r.Time, time.Now()); left != "" {
+			h.Set("Nats-TTL", left)
+		}
+	}
+	h.Set(cutover.HeaderOrigin, strconv.FormatUint(c.epoch, 10))
+	h.Set(nats.ExpectedLastSeqHdr, strconv.FormatUint(r.Seq-1, 10))
+	return h
+}
+
+// remaining is what is left of a TTL, at least a second; empty if it has no end or is none.
+func remaining(ttl string, since int64, now time.Time) string {
+	d, err := time.ParseDuration(ttl)
+	if n, failure := strconv.ParseInt(ttl, 10, 64); failure == nil {
+		d, err = time.Duration(n)*time.Second, nil
+	}
+	if err != nil || d <= 0 {
+		return ""
+	}
+	left := time.Unix(0, since).Add(d).Sub(now).Round(time.Second)
+	return max(left, time.Second).String()
+}
+
+// removeAll deletes the messages of the servers' stream from first to last.
+func (c *Chain) removeAll(ctx context.Context, first, last uint64) error {
+	const atOnce = 32
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for seq := first; seq <= last; seq++ {
+		g.Go(func() error { return removeMsg(ctx, c.conn, c.name, seq) })
+	}
+	return g.Wait()
+}
+
+const codeNoMessage = 10057 // a message to delete is not there
+
+// removeMsg deletes one message; one that is not there is no error.
+func removeMsg(ctx context.Context, conn *nats.Conn, stream string, seq uint64) error {
+	err := request(ctx, conn, "STREAM.MSG.DELETE."+stream, fmt.Sprintf(`{"seq":%d,"no_erase":true}`, seq))
+	var api *apiError
+	if errors.As(err, &api) && api.code == codeNoMessage {
+		return nil
+	}
+	return err
+}
+
+func (c *Chain) advance(seq uint64) {
+	p := &c.position
+	p.Lock()
+	defer p.Unlock()
+	p.err = nil
+	if seq > p.seq {
+		p.seq, p.at = seq, time.Now()
+		close(p.moved)
+		p.moved = make(chan struct{})
+	}
+}
+
+func (c *Chain) failed(err error) {
+	p := &c.position
+	p.Lock()
+	defer p.Unlock()
+	p.err, p.at = err, time.Now()
+}
+
+// Position returns the sequence up to which the servers have everything.
+func (c *Chain) Position() uint64 {
+	c.position.Lock()
+	defer c.position.Unlock()
+	return c.position.seq
+}
+
+// Status is how a chain does.
+type Status struct {
+	Position uint64
+	Err      error     // nil: it goes
+	Since    time.Time // when Position moved, or Err was met
+}
+
+// Status returns how the chain does.
+func (c *Chain) Status() Status {
+	c.position.Lock()
+	defer c.position.Unlock()
+	return Status{c.position.seq, c.position.err, c.position.at}
+}
+
+// Reach waits until the servers have everything up to seq.
+func (c *Chain) Reach(ctx context.Context, seq uint64) error {
+	for {
+		c.position.Lock()
+		at, moved, err := c.position.seq, c.position.moved, c.position.err
+		c.position.Unlock()
+		if at >= seq {
+			return nil
+		}
+		if errors.Is(err, ErrForked) {
+			return err
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("the servers have %d of %d: %w", at, seq, errors.Join(context.Cause(ctx), err))
+		case <-time.After(minRetry): // err is looked at again
+		}
+	}
+}
+
+// request sends a request to the servers' JetStream that must not fail.
+func request(ctx context.Context, conn *nats.Conn, subject, body string) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	m, err := conn.RequestWithContext(ctx, "$JS.API."+subject, []byte(body))
+	if err != nil {
+		return fmt.Errorf("%s: %w", subject, err)
+	}
+	var answer struct {
+		Error *struct {
+			Code        int    `json:"err_code"`
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return fmt.Errorf("%s: %w", subject, err)
+	}
+	if e := answer.Error; e != nil {
+		return &apiError{subject, e.Code, e.Description}
+	}
+	return nil
+}
+
+type apiError struct {
+	subject string
+	code    int
+	text    string
+}
+
+func (e *apiError) Error() string { return fmt.Sprintf("%s: %s (%d)", e.subject, e.text, e.code) }

@@ -1,0 +1,299 @@
+package reverse
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+)
+
+// Ghosts take part in the consumers of the servers' stream in the clients' place: they take what clients have taken
+// here, and acknowledge what clients have acknowledged here. What a client has and has not acknowledged, a ghost holds
+// without an ack.
+type Ghosts struct {
+	conn   *nats.Conn
+	from   cutover.Copy
+	to     cutover.Upstream
+	stream string
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	pushs map[string]*nats.Subscription // by consumer: of those that push
+	held  map[string]map[uint64]string  // by consumer and sequence: where to acknowledge
+}
+
+// NewGhosts returns the ghosts of a stream's consumers.
+func NewGhosts(conn *nats.Conn, from cutover.Copy, to cutover.Upstream, stream string, log *slog.Logger) *Ghosts {
+	return &Ghosts{
+		conn: conn, from: from, to: to, stream: stream, log: log,
+		pushs: make(map[string]*nats.Subscription), held: make(map[string]map[uint64]string),
+	}
+}
+
+// Close ends what pushes to the ghosts.
+func (g *Ghosts) Close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.pushs {
+		_ = s.Unsubscribe()
+	}
+	clear(g.pushs)
+}
+
+// Stray takes the reply subject of a message or a request of flow control that the servers sent to a client.
+func (g *Ghosts) Stray(reply string) { g.take(reply) }
+
+// take notes a delivery, or answers flow control.
+func (g *Ghosts) take(reply string) {
+	if strings.HasPrefix(reply, "$JS.FC.") {
+		_ = g.conn.Publish(reply, nil) // an answer that is lost is asked for again
+		return
+	}
+	consumer, seq, ok := ackOf(reply)
+	if !ok {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := g.held[consumer]
+	if m == nil {
+		m = make(map[uint64]string)
+		g.held[consumer] = m
+	}
+	m[seq] = reply
+}
+
+// ackOf reads consumer and stream sequence from the reply subject of a delivery.
+func ackOf(reply string) (consumer string, seq uint64, ok bool) {
+	const v1, v2 = 9, 11
+	t := strings.Split(reply, ".")
+	switch {
+	case len(t) == v1:
+		t = t[2:]
+	case len(t) >= v2:
+		t = t[4:]
+	default:
+		return "", 0, false
+	}
+	seq, err := strconv.ParseUint(t[3], 10, 64)
+	return t[1], seq, err == nil
+}
+
+// Follow keeps the consumers upstream near those here until ctx ends.
+func (g *Ghosts) Follow(ctx context.Context, every time.Duration) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		if err := g.Sync(ctx); err != nil && ctx.Err() == nil {
+			g.log.Warn("Consumers of {stream} upstream could not be kept near those here: {error}",
+				slog.String("stream", g.stream), slog.Any("error", err))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// Sync brings every consumer upstream to where the one here is. What is published here has to be upstream already, as
+// far as a consumer has delivered it.
+func (g *Ghosts) Sync(ctx context.Context) error {
+	copies, err := g.from.Consumers()
+	if err != nil {
+		return err
+	}
+	infos, err := g.to.Consumers(ctx)
+	if err != nil {
+		return err
+	}
+	there := make(map[string]*server.ConsumerInfo, len(infos))
+	for _, i := range infos {
+		there[i.Name] = i
+	}
+	var errs []error
+	for i := range copies {
+		if err := g.one(ctx, &copies[i], there[copies[i].Name]); err != nil {
+			errs = append(errs, fmt.Errorf("consumer %s: %w", copies[i].Name, err))
+		}
+		delete(there, copies[i].Name)
+	}
+	for name := range there { // deleted here
+		if err := request(ctx, g.conn, "CONSUMER.DELETE."+g.stream+"."+name, ""); err != nil {
+			errs = append(errs, fmt.Errorf("consumer %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// one brings one consumer upstream to c. info is what the servers say of it, nil: they do not have it.
+func (g *Ghosts) one(ctx context.Context, c *cutover.ConsumerCopy, info *server.ConsumerInfo) error {
+	if info == nil {
+		if err := g.create(ctx, c); err != nil {
+			return err
+		}
+		info = &server.ConsumerInfo{Name: c.Name}
+	}
+	if c.Config.DeliverSubject != "" {
+		if err := g.listen(&c.Config, c.Name); err != nil {
+			return err
+		}
+	}
+	if err := g.catchUp(ctx, c, info); err != nil {
+		return err
+	}
+	return g.acknowledge(c, info)
+}
+
+// create makes a consumer upstream that was made here. It begins where the one here has everything behind it.
+func (g *Ghosts) create(ctx context.Context, c *cutover.ConsumerCopy) error {
+	cfg := c.Config
+	if c.State.AckFloor.Stream > 0 {
+		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = server.DeliverByStartSequence, c.State.AckFloor.Stream+1, nil
+	}
+	body, err := json.Marshal(server.CreateConsumerRequest{Stream: g.stream, Config: cfg})
+	if err != nil {
+		return err
+	}
+	return request(ctx, g.conn, "CONSUMER.CREATE."+g.stream+"."+c.Name, string(body))
+}
+
+// listen hears what a consumer upstream pushes, beside or in the place of clients.
+func (g *Ghosts) listen(cfg *server.ConsumerConfig, name string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.pushs[name] != nil {
+		return nil
+	}
+	sub, err := g.conn.QueueSubscribe(cfg.DeliverSubject, cfg.DeliverGroup, func(m *nats.Msg) {
+		if m.Reply != "" {
+			g.take(m.Reply)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	g.pushs[name] = sub
+	return nil
+}
+
+// pullTime bounds one round of pulls: what is there comes at once.
+const pullTime = 2 * time.Second
+
+// catchUp takes what the consumer here has delivered and the one upstream has not.
+func (g *Ghosts) catchUp(ctx context.Context, c *cutover.ConsumerCopy, info *server.ConsumerInfo) error {
+	want := c.State.Delivered.Stream
+	if info.Delivered.Stream >= want || c.Config.DeliverSubject != "" {
+		return nil
+	}
+	inbox := nats.NewInbox()
+	sub, err := g.conn.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	left := func() (uint64, error) {
+		infos, err := g.to.Consumers(ctx)
+		if err != nil {
+			return 0, err
+		}
+		for _, i := range infos {
+			if i.Name == c.Name {
+				return i.Delivered.Stream, nil
+			}
+		}
+		return 0, fmt.Errorf("it is gone")
+	}
+	pending := make(map[uint64]bool, len(c.State.Pending))
+	for seq := range c.State.Pending {
+		pending[seq] = true
+	}
+	for at := info.Delivered.Stream; at < want; {
+		const batch = 256
+		if err := g.conn.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+g.stream+"."+c.Name, inbox,
+			fmt.Appendf(nil, `{"batch":%d,"no_wait":true}`, batch)); err != nil {
+			return err
+		}
+		n, err := g.taken(ctx, sub, c, pending, batch)
+		if err != nil {
+			return err
+		}
+		if at, err = left(); err != nil {
+			return err
+		}
+		if n == 0 && at < want { // what is left was removed, or does not concern this consumer
+			return nil
+		}
+	}
+	return nil
+}
+
+// taken receives one batch and acknowledges what is done here.
+func (g *Ghosts) taken(
+	ctx context.Context, sub *nats.Subscription, c *cutover.ConsumerCopy, pending map[uint64]bool, batch int,
+) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pullTime)
+	defer cancel()
+	for n < batch {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return n, err
+		}
+		if m.Reply == "" {
+			return n, nil // a status: there is no more
+		}
+		n++
+		if _, seq, ok := ackOf(m.Reply); ok && (seq > c.State.Delivered.Stream || pending[seq]) {
+			g.take(m.Reply)
+			continue
+		}
+		if c.Config.AckPolicy != server.AckNone {
+			if err := g.conn.Publish(m.Reply, []byte("+ACK")); err != nil {
+				return n, err
+			}
+		}
+	}
+	return n, nil
+}
+
+// acknowledge acknowledges upstream what is done here and is outstanding there.
+func (g *Ghosts) acknowledge(c *cutover.ConsumerCopy, info *server.ConsumerInfo) error {
+	if c.Config.AckPolicy == server.AckNone || c.Config.AckPolicy == server.AckAll && c.State.AckFloor.Stream == 0 {
+		return nil
+	}
+	done := func(seq uint64) bool {
+		_, pending := c.State.Pending[seq]
+		return seq <= c.State.AckFloor.Stream || seq <= c.State.Delivered.Stream && !pending
+	}
+	g.mu.Lock()
+	var replies []string
+	for seq, reply := range g.held[c.Name] {
+		if done(seq) {
+			replies = append(replies, reply)
+			delete(g.held[c.Name], seq)
+		}
+	}
+	g.mu.Unlock()
+	// What clients took from the servers before the flip: any ack subject with its sequences will do.
+	for seq := info.AckFloor.Stream + 1; info.NumAckPending > 0 && seq <= info.Delivered.Stream; seq++ {
+		if done(seq) {
+			replies = append(replies, fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", g.stream, c.Name, seq, seq, time.Now().UnixNano()))
+		}
+	}
+	for _, reply := range replies {
+		if err := g.conn.Publish(reply, []byte("+ACK")); err != nil {
+			return err
+		}
+	}
+	return g.conn.FlushTimeout(answerTime)
+}

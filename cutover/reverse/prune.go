@@ -1,0 +1,45 @@
+package reverse
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+)
+
+// Prune removes from the servers' stream the messages up to last that were removed here. It returns how many it
+// removed one by one.
+func Prune(ctx context.Context, conn *nats.Conn, from, to cutover.Reader, stream string, last uint64) (int, error) {
+	ours, err := from.State(ctx, true)
+	if err != nil {
+		return 0, err
+	}
+	theirs, err := to.State(ctx, true)
+	if err != nil {
+		return 0, err
+	}
+	first := min(ours.FirstSeq, last+1)
+	if theirs.FirstSeq < first && theirs.Msgs > 0 {
+		body := fmt.Sprintf(`{"seq":%d}`, first)
+		if err := request(ctx, conn, "STREAM.PURGE."+stream, body); err != nil {
+			return 0, err
+		}
+	}
+	gone := make(map[uint64]bool, len(theirs.Deleted))
+	for _, seq := range theirs.Deleted {
+		gone[seq] = true
+	}
+	n := 0
+	for _, seq := range ours.Deleted {
+		if gone[seq] || seq > last || seq < first || seq < theirs.FirstSeq || seq > theirs.LastSeq {
+			continue
+		}
+		if err := removeMsg(ctx, conn, stream, seq); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
