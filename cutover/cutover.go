@@ -57,6 +57,8 @@ var (
 	ErrNoRecord = errors.New("no such record")
 	// ErrRole says that the stream is not in the role which the call is for.
 	ErrRole = errors.New("the stream is in another role")
+	// ErrIncarnation says that a stream of that name is there, but another one: made at another time.
+	ErrIncarnation = errors.New("another stream of that name")
 	// ErrOrder says that a record was offered at or below the last one with other content.
 	ErrOrder = errors.New("a record out of order")
 )
@@ -85,7 +87,9 @@ func (e *UnreadableError) Unwrap() error { return e.Err }
 type Local interface {
 	// Create makes the standby of a stream, with that configuration to the byte and that time of creation. The first
 	// record it takes is first or a later one. A standby that is there already is returned, with its configuration
-	// brought up to date; ErrRole: the stream is there and is the authority, or was made by a client.
+	// brought up to date. Errors: ErrRole, the stream is there and is the authority, or was made by a client;
+	// ErrIncarnation, the standby is that of a stream made at another time; else what keeps this stream from being
+	// served here one day (limits of the account, a subject another stream has, a feature that is not there).
 	Create(ctx context.Context, account string, cfg *server.StreamConfig, created time.Time, first uint64) (Copy, error)
 	// Stream returns a stream, in whichever role: ErrNoStream if there is none.
 	Stream(account, name string) (Copy, error)
@@ -98,34 +102,40 @@ type Copy interface {
 	Reader // of what is durable and visible
 	Role() Role
 	Config() server.StreamConfig
+	Created() time.Time
 	// Apply stores records, ascending, as they are: Standby only. Sequences that are missing between two of them count as
 	// deleted. Those at or below the last are passed over (compare first where that matters). It returns how many it is
 	// done with; stall, if not nil, is to be waited on before more is applied. Nothing is durable before Durable says so.
 	Apply(batch []Record) (done int, stall <-chan struct{}, err error)
-	// Advance makes last the last sequence of a standby whose authority has removed what led there.
-	Advance(last uint64) error
+	// Advance makes last, of that time (Unix nanoseconds), the last sequence of a standby whose authority has removed
+	// what led there. A standby that is there already or further stays.
+	Advance(last uint64, at int64) error
 	// Remove deletes records of a standby that the authority has removed. Those that are not there are passed over.
 	Remove(seqs []uint64) error
-	// RemoveBelow deletes all records of a standby below first.
+	// RemoveBelow deletes all records of a standby below first, which is its last sequence plus one at most.
 	RemoveBelow(first uint64) error
-	// Durable waits until everything up to seq is durable and visible.
+	// Durable waits until everything up to seq, and every removal before the call, is durable and visible.
 	Durable(ctx context.Context, seq uint64) error
-	// Progress returns the last sequence that is durable and visible, and a channel that closes when that has moved.
+	// Progress returns the last sequence that is durable and visible, and a channel that closes when that has moved, or
+	// the stream has changed its role, is gone or fails.
 	Progress() (seq uint64, moved <-chan struct{})
 	// SetRole changes the role, durably. As a new authority it continues at the last sequence plus one, and starts
-	// everything that a standby does not run.
+	// everything that a standby does not run. As a new standby it delivers nothing more, has done with all acks that came
+	// in before, and keeps what its consumers remember for Consumers. On an error of ctx the role may have changed, or
+	// may yet: Role tells.
 	SetRole(ctx context.Context, role Role) error
 	// Delete removes the stream and all its data.
 	Delete(ctx context.Context) error
 
-	// Dedup returns and takes the deduplication window: message ids in the order of their sequences.
+	// Dedup returns and takes the deduplication window: message ids, oldest first. What a standby is given is kept in RAM
+	// until it is the authority; after a restart it knows those of the messages it has, as nats-server does.
 	Dedup() []DedupEntry
 	ImportDedup(entries []DedupEntry) error
 
 	// Consumers returns what is known of the stream's consumers here, by name.
 	Consumers() ([]ConsumerCopy, error)
-	// ImportConsumer makes a consumer with exactly this state, in the place of one of that name. On a standby it does
-	// nothing until the stream is the authority, or until Serve says that it is served from here.
+	// ImportConsumer makes a consumer with exactly this state, durably, in the place of one of that name. On a standby it
+	// does nothing until the stream is the authority.
 	ImportConsumer(ctx context.Context, c *ConsumerCopy) error
 	// DeleteConsumer removes one: no error if there is none.
 	DeleteConsumer(ctx context.Context, name string) error

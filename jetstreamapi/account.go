@@ -35,6 +35,8 @@ type account struct {
 
 	mu      sync.RWMutex // guards what follows and each stream's consumers; held only briefly
 	streams map[string]*streamEntry
+	// standbys are the streams whose authority is elsewhere, see standby.go. No name is in both.
+	standbys map[string]*streamEntry
 
 	limits    atomic.Pointer[server.JetStreamAccountLimits]
 	used      usage
@@ -45,7 +47,7 @@ type account struct {
 }
 
 func newAccount(svc *Service, name string, limits server.JetStreamAccountLimits) *account {
-	a := &account{svc: svc, name: name, streams: make(map[string]*streamEntry)}
+	a := &account{svc: svc, name: name, streams: make(map[string]*streamEntry), standbys: make(map[string]*streamEntry)}
 	a.limits.Store(&limits)
 	a.writes = a.newQueue(1, svc.opts.QueueLimit)
 	a.reads = a.newQueue(svc.opts.ReadWorkers, svc.opts.QueueLimit)
@@ -167,8 +169,11 @@ func (a *account) countAPI(errs uint64) {
 // stream returns a stream by name, or the error to answer with if it is not there or does not serve.
 func (a *account) stream(name string) (*streamEntry, *jsapi.Error) {
 	a.mu.RLock()
-	e := a.streams[name]
+	e, standby := a.streams[name], a.standbys[name] != nil
 	a.mu.RUnlock()
+	if standby {
+		return nil, errStandby
+	}
 	if e == nil {
 		return nil, server.NewJSStreamNotFoundError()
 	}

@@ -27,14 +27,14 @@ func serveConsumerCreate(r *request, out *publisher) {
 		r.fail(out, apiErr)
 		return
 	}
-	if req.Config.Replicas > 1 {
-		r.fail(out, server.NewJSStreamReplicasNotSupportedError())
-		return
-	}
 	a := r.acc
 	a.change.Lock()
 	defer a.change.Unlock()
 	e, apiErr := a.stream(req.Stream)
+	if n := req.Config.Replicas; n > 1 && (e == nil || n > e.config().Replicas) {
+		r.fail(out, server.NewJSStreamReplicasNotSupportedError())
+		return
+	}
 	if apiErr != nil {
 		r.fail(out, apiErr)
 		return

@@ -19,13 +19,16 @@ func serveConsumerDelete(r *request, out *publisher) {
 	}
 	a := r.acc
 	a.mu.RLock()
-	e := a.streams[r.token(2)]
+	e, standby := a.streams[r.token(2)], a.standbys[r.token(2)] != nil
 	var c *consumerEntry
 	if e != nil {
 		c = e.consumers[r.token(3)]
 	}
 	a.mu.RUnlock()
 	switch {
+	case standby:
+		r.fail(out, errStandby)
+		return
 	case e == nil:
 		r.fail(out, server.NewJSStreamNotFoundError())
 		return

@@ -85,8 +85,11 @@ func (a *account) createStream(req *jsapi.StreamCreateRequest, done func(*stream
 		return apiErr
 	}
 	a.mu.RLock()
-	old := a.streams[cfg.Name]
+	old, standby := a.streams[cfg.Name], a.standbys[cfg.Name] != nil
 	a.mu.RUnlock()
+	if standby {
+		return errStandby
+	}
 	if old != nil {
 		return a.createdBefore(old, cfg, done)
 	}
@@ -155,10 +158,17 @@ func (a *account) completeStream(req *jsapi.StreamCreateRequest) *jsapi.Error {
 	if apiErr := stream.Complete(cfg, req.Pedantic, a.streamLimits(cfg)); apiErr != nil {
 		return apiErr
 	}
-	if cfg.Replicas > 1 {
+	if cfg.Replicas > 1 && !a.hasReplicas(cfg) {
 		return server.NewJSStreamReplicasNotSupportedError()
 	}
 	return nil
+}
+
+// hasReplicas reports whether the stream is there with as many replicas as cfg asks for: one that was a cluster's
+// shows what it had there.
+func (a *account) hasReplicas(cfg *server.StreamConfig) bool {
+	old := a.configOf(cfg.Name)
+	return old != nil && old.Replicas == cfg.Replicas
 }
 
 func (a *account) streamLimits(cfg *server.StreamConfig) stream.Limits {
@@ -179,15 +189,26 @@ func (a *account) streamLimits(cfg *server.StreamConfig) stream.Limits {
 func (a *account) subjectsTaken(cfg *server.StreamConfig) bool {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	for _, e := range a.streams {
-		if e.name == cfg.Name {
-			continue
+	return a.subjectsTakenIn(a.streams, cfg) != "" || a.subjectsTakenIn(a.standbys, cfg) != ""
+}
+
+// subjectsTakenIn returns the name of another stream of list that stores one of the configuration's subjects; empty if
+// there is none. mu is held.
+func (a *account) subjectsTakenIn(list map[string]*streamEntry, cfg *server.StreamConfig) string {
+	for _, e := range list {
+		if e.name != cfg.Name && overlapsAny(e.config().Subjects, cfg.Subjects) {
+			return e.name
 		}
-		for _, theirs := range e.config().Subjects {
-			for _, ours := range cfg.Subjects {
-				if subjects.Overlap(ours, theirs) {
-					return true
-				}
+	}
+	return ""
+}
+
+// overlapsAny reports whether a filter of one list overlaps one of the other.
+func overlapsAny(a, b []string) bool {
+	for _, x := range a {
+		for _, y := range b {
+			if subjects.Overlap(x, y) {
+				return true
 			}
 		}
 	}

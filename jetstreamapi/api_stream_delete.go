@@ -24,8 +24,12 @@ func serveStreamDelete(r *request, out *publisher) {
 	a.change.Lock()
 	defer a.change.Unlock()
 	a.mu.RLock()
-	e := a.streams[r.token(2)]
+	e, standby := a.streams[r.token(2)], a.standbys[r.token(2)] != nil
 	a.mu.RUnlock()
+	if standby {
+		r.fail(out, errStandby)
+		return
+	}
 	if e == nil {
 		r.fail(out, server.NewJSStreamNotFoundError())
 		return

@@ -82,7 +82,7 @@ func (a *account) checkRestore(req *jsapi.StreamCreateRequest) *jsapi.Error {
 // checkRestorable checks what may change while a restore is under way. change is held.
 func (a *account) checkRestorable(cfg *server.StreamConfig) *jsapi.Error {
 	a.mu.RLock()
-	taken := a.streams[cfg.Name] != nil
+	taken := a.streams[cfg.Name] != nil || a.standbys[cfg.Name] != nil
 	a.mu.RUnlock()
 	if taken {
 		return server.NewJSStreamNameExistRestoreFailedError()

@@ -65,7 +65,7 @@ func (a *account) checkUpdate(name string, req *jsapi.StreamCreateRequest) (*str
 	}
 	setStreamLevel(cfg)
 	old := e.config()
-	if cfg.Replicas > 1 {
+	if cfg.Replicas > 1 && cfg.Replicas != old.Replicas {
 		return nil, server.NewJSStreamReplicasNotSupportedError()
 	}
 	// Once more: what the first check filled in counts as asked for.

@@ -42,8 +42,10 @@ type catalogRecord struct {
 	Config   *server.StreamConfig   `json:"config,omitempty"`
 	Settings *server.ConsumerConfig `json:"consumer_config,omitempty"`
 	// Positions is the state log of a stream's sources.
-	Positions storage.LogID     `json:"positions,omitempty"`
-	Batch     []json.RawMessage `json:"batch,omitempty"` // entries that come into being together; no other field
+	Positions storage.LogID `json:"positions,omitempty"`
+	// Role is that of a stream that the cutover made: roleStandby or roleAuthority.
+	Role  string            `json:"role,omitempty"`
+	Batch []json.RawMessage `json:"batch,omitempty"` // entries that come into being together; no other field
 
 	memory bool // the asset lives in memory: the record is not written
 }
@@ -55,7 +57,21 @@ type catalogCheckpoint struct {
 	Consumers []json.RawMessage `json:"consumers"`
 }
 
-const catalogVersion = 1
+// Versions of entries. A build that does not know of standbys must not serve one as if it were a stream: their entries
+// are of a version that it refuses.
+const (
+	catalogVersion = 1
+	standbyVersion = 2
+	newestVersion  = standbyVersion
+)
+
+// version is that of the entry.
+func (r *catalogRecord) version() int {
+	if r.Role == roleStandby {
+		return standbyVersion
+	}
+	return catalogVersion
+}
 
 // minCheckpointChanges keeps a small catalog from being rewritten all the time.
 const minCheckpointChanges = 256
@@ -81,8 +97,8 @@ func (c *catalog) restore(entry []byte) error {
 	if err := json.Unmarshal(entry, &cp); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
-	if cp.Version > catalogVersion {
-		return fmt.Errorf("checkpoint has version %d, this build reads up to %d", cp.Version, catalogVersion)
+	if cp.Version > newestVersion {
+		return fmt.Errorf("checkpoint has version %d, this build reads up to %d", cp.Version, newestVersion)
 	}
 	clear(c.live)
 	c.size = 0
@@ -101,8 +117,8 @@ func (c *catalog) apply(entry []byte) error {
 	if err := json.Unmarshal(entry, &r); err != nil {
 		return fmt.Errorf("entry: %w", err)
 	}
-	if r.Version > catalogVersion {
-		return fmt.Errorf("entry has version %d, this build reads up to %d", r.Version, catalogVersion)
+	if r.Version > newestVersion {
+		return fmt.Errorf("entry has version %d, this build reads up to %d", r.Version, newestVersion)
 	}
 	if len(r.Batch) > 0 {
 		for _, one := range r.Batch {
@@ -147,7 +163,7 @@ func (s *catalogStream) size() int { return 1 + len(s.consumers) }
 // put appends a record; done is called once it is durable. The record takes effect in the log's order: whatever is
 // appended later to any log of the store is durable later.
 func (c *catalog) put(r catalogRecord, done storage.Done) error {
-	r.Version = catalogVersion
+	r.Version = r.version()
 	encoded, err := json.Marshal(&r)
 	if err != nil {
 		return fmt.Errorf("catalog: %w", err)
@@ -166,7 +182,7 @@ func (c *catalog) put(r catalogRecord, done storage.Done) error {
 func (c *catalog) putAll(records []catalogRecord, done storage.Done) error {
 	batch := catalogRecord{Version: catalogVersion}
 	for i := range records {
-		records[i].Version = catalogVersion
+		records[i].Version = records[i].version()
 		encoded, err := json.Marshal(&records[i])
 		if err != nil {
 			return fmt.Errorf("catalog: %w", err)
@@ -276,7 +292,7 @@ func (c *catalog) logIDs() (map[storage.LogID]bool, error) {
 func (e *streamEntry) record(cfg *server.StreamConfig) catalogRecord {
 	return catalogRecord{
 		Account: e.acc.name, Stream: e.name, LogID: e.logID, Shards: e.shards, Created: e.created, Config: cfg,
-		Positions: e.positionsID, memory: e.memory,
+		Positions: e.positionsID, Role: e.role, memory: e.memory,
 	}
 }
 

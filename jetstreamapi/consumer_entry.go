@@ -26,6 +26,8 @@ type consumerEntry struct {
 
 	offline error // why it does not serve; nil while it does. Set before the entry is published
 
+	state      *storage.StateLog // what the consumer remembers; nil while it is offline
+	exact      bool              // on a standby: its state was imported as exact
 	consumer   *consumer.Consumer
 	session    bus.Session
 	detach     func()
@@ -63,6 +65,7 @@ func (c *consumerEntry) store() *storage.Store {
 
 // start makes the running consumer over its state and opens it to clients. held is that of consumer.Options.
 func (c *consumerEntry) start(state *storage.StateLog, held bool) error {
+	c.state = state
 	e := c.stream
 	a := e.acc
 	cfg := server.ConsumerConfig{}

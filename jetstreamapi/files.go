@@ -178,7 +178,11 @@ func (a *account) takeOffline(cause error) {
 			a.streams[name] = e.offlineCopy(cause)
 		}
 	}
+	standbys := a.replaceStandbys(cause)
 	a.mu.Unlock()
+	for _, e := range standbys {
+		e.standby.close()
+	}
 	a.stopAssets(gone)
 }
 
@@ -186,7 +190,7 @@ func (a *account) takeOffline(cause error) {
 func (e *streamEntry) offlineCopy(cause error) *streamEntry {
 	out := &streamEntry{
 		acc: e.acc, name: e.name, created: e.created, logID: e.logID, shards: e.shards, offline: cause,
-		consumers: make(map[string]*consumerEntry), positionsID: e.positionsID,
+		consumers: make(map[string]*consumerEntry), positionsID: e.positionsID, role: e.role,
 	}
 	out.cfg.Store(e.config())
 	return out

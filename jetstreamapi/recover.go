@@ -84,20 +84,28 @@ func (s *Service) recoverStream(r *catalogRecord, st *storage.Store) {
 	}
 	e := &streamEntry{
 		acc: a, name: r.Stream, created: r.Created, logID: r.LogID, shards: r.Shards,
-		consumers: make(map[string]*consumerEntry),
+		consumers: make(map[string]*consumerEntry), role: r.Role,
 	}
-	e.recovering = true
+	e.recovering = r.Role != roleStandby
 	e.cfg.Store(r.Config)
 	log, err := st.OpenLog(e.logID, e.spec())
 	if e.positionsID = r.Positions; err == nil && e.positionsID != 0 {
 		e.positions, err = st.OpenStateLog(e.positionsID)
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case r.Role == roleStandby:
+		e.keep(log)
+	default:
 		err = e.start(log)
 	}
 	if err != nil {
 		e.logger().Error("a stream could not be brought back", slog.Any("error", err))
 		e = e.offlineCopy(err)
+	}
+	if r.Role == roleStandby {
+		a.addStandby(e)
+		return
 	}
 	a.addStream(e)
 }
@@ -110,6 +118,9 @@ func (s *Service) recoverConsumer(r *catalogRecord, st *storage.Store) {
 	}
 	a.mu.RLock()
 	e := a.streams[r.Stream]
+	if e == nil {
+		e = a.standbys[r.Stream]
+	}
 	a.mu.RUnlock()
 	if e == nil {
 		return // its stream was removed, or is of an account that is not served
@@ -123,7 +134,11 @@ func (s *Service) recoverConsumer(r *catalogRecord, st *storage.Store) {
 		return
 	}
 	state, err := st.OpenStateLog(c.logID)
-	if err == nil {
+	switch {
+	case err != nil:
+	case e.role == roleStandby:
+		c.state = state
+	default:
 		err = c.start(state, false)
 	}
 	if err != nil {

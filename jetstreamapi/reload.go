@@ -70,6 +70,7 @@ func (s *Service) removeAccount(a *account) {
 			e.logger().Warn("a stream in memory is not freed", slog.Any("error", err))
 		}
 	}
+	a.forgetStandbys()
 	s.mu.Lock()
 	delete(s.accounts, a.name)
 	s.mu.Unlock()

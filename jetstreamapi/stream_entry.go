@@ -28,6 +28,9 @@ type streamEntry struct {
 
 	consumers map[string]*consumerEntry // guarded by acc.mu
 
+	role    string // of a stream that the cutover made, see standby.go; empty: it did not make it
+	standby standby
+
 	recovering bool // its consumers are still to be brought back
 
 	// offline says why the stream does not serve; nil while it does. Set before the entry is published.
@@ -119,6 +122,8 @@ func (e *streamEntry) start(log *storage.Log) error {
 		Batches:    &a.svc.batches,
 		Advisory:   a.adviseInDomain,
 		Published:  a.svc.opts.Published,
+		Visible:    e.standby.wake,
+		Dedupe:     e.standby.dedupe,
 	})
 	if err != nil {
 		a.addUsed(cfg.Storage, -int64(log.State().Bytes)) //nolint:gosec // as above

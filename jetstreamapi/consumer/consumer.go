@@ -64,6 +64,8 @@ type Consumer struct {
 	clamped bool                 // the recovered state was ahead of the log
 	initial *server.ConsumerInfo // a new consumer as it was made; nil once it was asked for
 
+	settled chan struct{} // closed once a consumer that has ended has nothing left to do, see Settle; may be nil
+
 	keyed    bool         // it has keys, see keyshared.go
 	outgoing []*heldSends // what waits to be durable, see hold.go
 
@@ -186,6 +188,9 @@ func (c *Consumer) Release() {
 		c.run.schedule()
 	}
 }
+
+// Hold stops deliveries until Release. One that is on its way may still follow.
+func (c *Consumer) Hold() { c.held.Store(true) }
 
 // silent reports whether no message may be sent for now.
 func (c *Consumer) silent() bool {

@@ -51,6 +51,13 @@ var letterPool = sync.Pool{New: func() any { return new(letters) }}
 // keepLetters is the size above which memory is not kept for the next use.
 const keepLetters = 4096
 
+// empty reports whether there is nothing in it.
+func (b *mailbox) empty() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.letters == nil
+}
+
 // put adds l, copying its bytes, and returns nil or a channel that is closed once there is room again.
 func (b *mailbox) put(l letter) <-chan struct{} {
 	b.mu.Lock()

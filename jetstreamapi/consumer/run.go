@@ -83,6 +83,9 @@ func (c *Consumer) step(w *worker) (more bool) {
 	if out.inactive && c.o.Inactive != nil {
 		c.o.Inactive()
 	}
+	if !more {
+		c.noteSettled()
+	}
 	return more && !c.silent()
 }
 

@@ -1,10 +1,14 @@
 package consumer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/storage"
 )
@@ -50,12 +54,15 @@ func (c *Consumer) State() State {
 	return c.m.state()
 }
 
-func (m *machine) state() State {
+func (m *machine) state() State { return m.stateAt(m.w.Position()) }
+
+// stateAt is state with the sequence the cursor is at.
+func (m *machine) stateAt(next uint64) State {
 	l := m.led
 	s := State{
 		Delivered: Position{l.last.consumer, l.last.stream}, AckFloor: Position{l.floor.consumer, l.floor.stream},
 		LastDelivered: m.life.delivered, LastAcked: m.life.acked,
-		Next: m.w.Position(), First: m.skip.seqs(),
+		Next: next, First: m.skip.seqs(),
 	}
 	for e := l.head; e != nil; e = e.next {
 		s.Pending = append(s.Pending, PendingState{
@@ -94,11 +101,63 @@ func Import(log *storage.StateLog, s *State, done storage.Done) error {
 	if err := log.Load(func([]byte, bool) error { return errNotNew }); err != nil {
 		return err
 	}
+	return Replace(log, s, done)
+}
+
+// Replace is Import over the state that log has. No consumer may run on it.
+func Replace(log *storage.StateLog, s *State, done storage.Done) error {
 	m, err := machineOf(s)
 	if err != nil {
 		return err
 	}
 	return log.Checkpoint(m.checkpointAt(nil, s.Next), done)
+}
+
+// Read returns the state in a log on which no consumer runs: what New would go on from. ok is false if there is none.
+func Read(log *storage.StateLog, stream, name string, cfg *server.ConsumerConfig) (s State, ok bool, err error) {
+	m := newMachine(newSettings(stream, name, *cfg, maxPayload, 0), 0)
+	err = log.Load(func(entry []byte, checkpoint bool) error {
+		ok = true
+		if checkpoint {
+			return m.restore(entry)
+		}
+		return m.replay(entry)
+	})
+	if err != nil || !ok {
+		return State{}, ok, err
+	}
+	return m.stateAt(m.resume), true, nil
+}
+
+// Settle waits until all that came in is done and appended to the state log. A consumer that delivers nothing (Hold) and
+// to which nobody sends anything any more changes no more after that.
+func (c *Consumer) Settle(ctx context.Context) error {
+	settled := make(chan struct{})
+	c.mu.Lock()
+	c.settled = settled
+	c.mu.Unlock()
+	tick := time.NewTicker(chokeRetry) // one that has ended has no timer to come back to a full shard
+	defer tick.Stop()
+	for {
+		c.run.schedule()
+		select {
+		case <-settled:
+			return nil
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("consumer %s has not written its state: %w", c.o.Name, context.Cause(ctx))
+		}
+	}
+}
+
+// noteSettled tells Settle that nothing is left to do. It is for the worker that runs the consumer.
+func (c *Consumer) noteSettled() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.settled != nil && !c.store.choked && len(c.outgoing) == 0 && c.mail.empty() {
+		close(c.settled)
+		c.settled = nil
+	}
 }
 
 // machineOf returns a machine with that state and no world.

@@ -15,7 +15,7 @@ func CheckUpdate(old, cfg *server.StreamConfig, pedantic bool) *server.ApiError 
 	if cfg.Name != old.Name {
 		return invalid("stream configuration name must match original")
 	}
-	if cfg.Replicas > 1 {
+	if cfg.Replicas > 1 && cfg.Replicas != old.Replicas { // a stream that was a cluster's shows what it had there
 		return server.NewJSStreamReplicasNotSupportedError()
 	}
 	for _, rule := range []struct {

@@ -1,7 +1,11 @@
 package stream
 
 import (
+	"cmp"
 	"errors"
+	"math"
+	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -100,7 +104,61 @@ func (s *Stream) recoverDedupe() error {
 		return err
 	}
 	s.dedupe.owed = s.head.lastSeq
+	if len(s.o.Dedupe) > 0 {
+		s.loadDedupe()
+		s.dedupe.merge(s.o.Dedupe)
+		s.o.Dedupe = nil
+		s.dedupeDue(time.Now().UnixNano())
+	}
 	return nil
+}
+
+// Remembered is a message id in the dedup window.
+type Remembered struct {
+	ID   string
+	Seq  uint64
+	Time int64 // Unix nanoseconds
+}
+
+// merge adds what is not known yet.
+func (d *dedupe) merge(more []Remembered) {
+	for _, r := range more {
+		if _, known := d.seqs[r.ID]; !known {
+			d.remember([]byte(r.ID), r.Seq, r.Time)
+		}
+	}
+	slices.SortStableFunc(d.queue[d.first:], func(a, b seen) int { return cmp.Compare(a.at, b.at) })
+}
+
+// list returns the window, oldest first.
+func (d *dedupe) list() []Remembered {
+	out := make([]Remembered, 0, len(d.queue)-d.first)
+	for _, e := range d.queue[d.first:] {
+		if d.seqs[e.id] == e.seq {
+			out = append(out, Remembered{ID: strings.Clone(e.id), Seq: e.seq, Time: e.at})
+		}
+	}
+	return out
+}
+
+// Dedupe returns what the dedup window remembers, oldest first.
+func (s *Stream) Dedupe() []Remembered {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dedupe.owed > 0 {
+		s.loadDedupe()
+	}
+	s.dedupe.expire(time.Now().UnixNano())
+	return s.dedupe.list()
+}
+
+// ReadDedupe returns what the dedup window of a stream over log would remember, with more, oldest first.
+func ReadDedupe(log *storage.Log, window time.Duration, more []Remembered) []Remembered {
+	d := dedupe{window: window}
+	d.load(log, math.MaxUint64)
+	d.merge(more)
+	d.expire(time.Now().UnixNano())
+	return d.list()
 }
 
 // loadDedupe fills the window with what the log had when the stream was opened. The lock is held.
@@ -113,12 +171,18 @@ func (s *Stream) loadDedupe() {
 	}
 	since := d.queue[d.first:] // remembered since, and newer
 	d.queue, d.first = nil, 0
+	d.load(s.log, upTo)
+	d.queue = append(d.queue, since...)
+}
+
+// load remembers the ids that log has of the last window, up to a sequence, but for those that are known already.
+func (d *dedupe) load(log *storage.Log, upTo uint64) {
 	var named jsapi.PublishHeaders
-	cursor := s.log.NewCursor(s.log.SeqAtTime(time.Now().Add(-d.window).UnixNano()), nil)
+	cursor := log.NewCursor(log.SeqAtTime(time.Now().Add(-d.window).UnixNano()), nil)
 	for {
 		r, err := cursor.Next()
 		if err != nil || r.Seq > upTo {
-			break // a log that cannot be read takes no messages either
+			return // a log that cannot be read takes no messages either
 		}
 		if len(r.Header) == 0 {
 			continue
@@ -129,5 +193,4 @@ func (s *Stream) loadDedupe() {
 			}
 		}
 	}
-	d.queue = append(d.queue, since...)
 }

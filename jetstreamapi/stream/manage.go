@@ -148,7 +148,21 @@ func notThere(set *settings, seq uint64, st storage.State) *server.ApiError {
 // State returns the state as StreamInfo shows it: what is durable. details adds the deleted sequences; subjects is a
 // filter whose matching subjects are counted ("" for none).
 func (s *Stream) State(details bool, subjects string) server.StreamState { //nolint:revive // as in the API
-	st := s.log.VisibleState()
+	out := StateOf(s.log, details)
+	out.Consumers = len(*s.audience.list.Load())
+	if out.LastSeq == 0 && !s.wasPurged() {
+		out.FirstSeq = 0 // nothing was ever stored
+	}
+	if subjects != "" {
+		out.Subjects = s.subjectCounts(subjects)
+	}
+	return out
+}
+
+// StateOf returns the state of a stream's log as StreamInfo shows it, without its consumers: what is durable. details
+// adds the deleted sequences.
+func StateOf(log *storage.Log, details bool) server.StreamState { //nolint:revive // as in the API
+	st := log.VisibleState()
 	out := server.StreamState{
 		Msgs:        st.Messages,
 		Bytes:       st.Bytes,
@@ -156,22 +170,15 @@ func (s *Stream) State(details bool, subjects string) server.StreamState { //nol
 		FirstTime:   wallClock(st.FirstTime),
 		LastSeq:     st.LastSeq,
 		LastTime:    wallClock(st.LastTime),
-		NumSubjects: s.log.Keys(),
+		NumSubjects: log.Keys(),
 		NumDeleted:  int(st.Deleted), //nolint:gosec // not above the number of sequences
-		Consumers:   len(*s.audience.list.Load()),
-	}
-	if st.LastSeq == 0 && !s.wasPurged() {
-		out.FirstSeq = 0 // nothing was ever stored
 	}
 	if details && st.Deleted > 0 {
 		out.Deleted = make([]uint64, 0, st.Deleted)
-		s.log.EachDeleted(func(seq uint64) bool {
+		log.EachDeleted(func(seq uint64) bool {
 			out.Deleted = append(out.Deleted, seq)
 			return true
 		})
-	}
-	if subjects != "" {
-		out.Subjects = s.subjectCounts(subjects)
 	}
 	return out
 }

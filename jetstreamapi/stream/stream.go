@@ -41,6 +41,11 @@ type Options struct {
 	// Published is told how long a sample of the publishes waited until their ack may leave. It is called on the log's
 	// ack loop and must be quick. May be nil.
 	Published func(took time.Duration)
+	// Visible is called on the log's ack loop whenever the log's visible position moved or will move no more. It must
+	// be quick. May be nil.
+	Visible func()
+	// Dedupe is what the dedup window remembers besides what the log tells: ids of messages that are gone.
+	Dedupe []Remembered
 }
 
 // Stream is one stream. It is a bus.Sink for the subjects it stores.
@@ -172,6 +177,9 @@ func (s *Stream) recover(set *settings) error {
 
 // visible is called by the log when its visible position moved, or with the error that ends it.
 func (s *Stream) visible(visible uint64, err error) {
+	if s.o.Visible != nil {
+		defer s.o.Visible()
+	}
 	if err != nil {
 		s.fail(fmt.Errorf("%w: %w", storage.ErrStopped, err))
 		return
