@@ -129,7 +129,7 @@ func checkCatalog(t *testing.T, rng *rand.Rand) {
 }
 
 func TestCatalogOfANewerBuildIsRefused(t *testing.T) {
-	for _, entry := range []string{`{"v":2,"account":"A","stream":"S"}`, `not json`} {
+	for _, entry := range []string{`{"v":3,"account":"A","stream":"S"}`, `not json`} {
 		fs := vfs.NewMem()
 		st, err := storage.Open(context.Background(), storage.Options{Dir: "data", FS: fs, SegmentSize: 128 << 10})
 		if err != nil {

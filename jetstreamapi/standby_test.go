@@ -525,13 +525,13 @@ func TestStandbyConsumers(t *testing.T) {
 	in := cutover.ConsumerCopy{
 		Name: "C", Created: time.Unix(3, 0).UTC(), Exact: true,
 		Config: server.ConsumerConfig{
-			Durable: "C", Name: "C", AckPolicy: server.AckExplicit, AckWait: time.Second, MaxDeliver: -1, MaxAckPending: 1000,
+			Durable: "C", Name: "C", AckPolicy: server.AckExplicit, AckWait: 10 * time.Second, MaxDeliver: -1, MaxAckPending: 1000,
 			MaxWaiting: 512, Replicas: 3,
 		},
 		State: server.ConsumerState{
 			Delivered: server.SequencePair{Consumer: 9, Stream: 5}, AckFloor: server.SequencePair{Consumer: 4, Stream: 2},
 			Pending: map[uint64]*server.Pending{
-				3: {Sequence: 5, Timestamp: now}, 5: {Sequence: 7, Timestamp: now + int64(time.Hour)},
+				3: {Sequence: 5, Timestamp: now - int64(8*time.Second)}, 5: {Sequence: 7, Timestamp: now + int64(time.Hour)},
 			},
 			Redelivered: map[uint64]uint64{3: 2},
 		},
