@@ -149,6 +149,7 @@ type crashTest struct {
 	logs    []*Log
 	states  []*StateLog
 	history []world
+	secrets int // how often the directory got another secret
 
 	mu    sync.Mutex
 	acked int
@@ -405,7 +406,10 @@ func (x *crashTest) reopen(t *rapid.T, disk *vfs.Mem, acked int, before Stats) {
 	if !slices.IsSorted(x.order) {
 		t.Fatalf("operations were told in the order %v", x.order)
 	}
-	s, err := Open(t.Context(), x.options(disk))
+	if rapid.IntRange(0, 3).Draw(t, "another secret") == 0 {
+		x.secrets++
+	}
+	s, err := Open(t.Context(), x.encrypted(disk))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -452,6 +456,15 @@ func (x *crashTest) reopen(t *rapid.T, disk *vfs.Mem, acked int, before Stats) {
 	}
 }
 
+// encrypted returns the options with the secret of the moment.
+func (x *crashTest) encrypted(disk *vfs.Mem) Options {
+	o := x.options(disk)
+	if x.secrets > 0 {
+		o.Encryption = secret(fmt.Sprint("s", x.secrets), fmt.Sprint("s", x.secrets-1))
+	}
+	return o
+}
+
 // crashed counts what the crash test came across.
 var crashed struct{ dropped, moved, seals, merges atomic.Uint64 }
 
@@ -479,7 +492,8 @@ func checkCrash(t *testing.T, options func(disk *vfs.Mem) Options) {
 	t.Helper()
 	rapid.Check(t, func(t *rapid.T) {
 		x := &crashTest{disk: vfs.NewMem(), options: options}
-		s, err := Open(t.Context(), x.options(x.disk))
+		x.secrets = rapid.IntRange(0, 1).Draw(t, "encrypted")
+		s, err := Open(t.Context(), x.encrypted(x.disk))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 func (s *Store) openDir(ctx context.Context) error {
 	o := &s.opts
 	t, err := tail.Open(tail.Options{
-		FS: o.FS, Dir: path.Join(o.Dir, walName), SegmentSize: o.SegmentSize,
+		FS: o.FS, Dir: path.Join(o.Dir, walName), SegmentSize: o.SegmentSize, Keys: s.openKeys,
 		OnCut: func(file string, offset, bytes int64) {
 			s.recover.cuts++
 			o.Events.TailCut(file, offset, bytes)

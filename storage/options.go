@@ -35,7 +35,9 @@ type Options struct {
 	// Memory is how many bytes of RAM there are for what is read of parts and for the index of what is not sealed;
 	// default 256 MiB.
 	Memory int64
-	Keys   *crypt.Keys // of parts; nil: they are not encrypted
+	// Encryption says what all that is written is encrypted with, and opens what is there; without a secret nothing is
+	// encrypted. A directory that was not encrypted becomes so: what is new at once, parts one after the other.
+	Encryption crypt.RingOptions
 }
 
 // Events tells what happens inside a Store; any func may be nil. They are called on the store's own goroutines.
@@ -56,6 +58,10 @@ type Events struct {
 	Recovered func(logs int, records uint64, seconds float64)
 	// SweepFailed: the space of what is dead could not be given back; it is tried again later.
 	SweepFailed func(err error)
+	// Encrypted: the directory's keys are open; it was told whether they are new and whether the secret was changed.
+	Encrypted func(ring crypt.Ring)
+	// AllEncrypted: no part is left from before the directory was encrypted.
+	AllEncrypted func()
 	// Damaged: a part of a log is damaged or missing. The log takes nothing any more; others are not concerned.
 	Damaged func(err error)
 }
@@ -134,6 +140,12 @@ func (o *Options) setDefaults() {
 	}
 	if e.SweepFailed == nil {
 		e.SweepFailed = func(error) {}
+	}
+	if e.Encrypted == nil {
+		e.Encrypted = func(crypt.Ring) {}
+	}
+	if e.AllEncrypted == nil {
+		e.AllEncrypted = func() {}
 	}
 	if e.Damaged == nil {
 		e.Damaged = func(error) {}

@@ -46,7 +46,7 @@ func (s *Store) openManifest() error {
 	if err := vfs.MakeDir(o.FS, path.Join(o.Dir, partsDir)); err != nil {
 		return err
 	}
-	man, err := manifest.Open(o.FS, path.Join(o.Dir, manifestDir), manifest.Options{Create: true})
+	man, err := manifest.Open(o.FS, path.Join(o.Dir, manifestDir), manifest.Options{Create: true, Keys: s.keys})
 	if err != nil {
 		return err
 	}
@@ -109,6 +109,7 @@ func (r *replayer) restore() error {
 			runs[s.info.Log] = append(runs[s.info.Log], s)
 		}
 	}
+	sl.countPlain()
 	for id, log := range st.Logs {
 		if err := r.restoreLog(&log, runs[id]); err != nil {
 			return fmt.Errorf("manifest, log %d: %w", id, err)

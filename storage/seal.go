@@ -41,6 +41,7 @@ type sealer struct {
 
 	seals, merges atomic.Uint64
 	files, bytes  atomic.Int64 // of parts
+	plain         atomic.Int64 // parts that are still to be encrypted
 }
 
 // sealJob is what a log gives to be sealed.
@@ -270,7 +271,7 @@ func (sl *sealer) writePart(shard ShardID, jobs []*sealJob, pace func(int64) err
 func (sl *sealer) create(shard ShardID) (*part.Builder, error) {
 	o := &sl.s.opts
 	return part.Create(o.FS, path.Join(o.Dir, partsDir), part.Options{
-		Shard: uint32(shard), Created: time.Now().UnixNano(), Keys: o.Keys, SyncEvery: syncEvery,
+		Shard: uint32(shard), Created: time.Now().UnixNano(), Keys: sl.s.keys, SyncEvery: syncEvery,
 	})
 }
 
@@ -305,7 +306,7 @@ func (sl *sealer) finish(b *part.Builder, shard ShardID, age uint64) (*sealedPar
 
 func (sl *sealer) open(name string) (*part.Reader, error) {
 	o := &sl.s.opts
-	return part.Open(o.FS, path.Join(o.Dir, name), part.ReadOptions{Cache: sl.cache, Keys: o.Keys})
+	return part.Open(o.FS, path.Join(o.Dir, name), part.ReadOptions{Cache: sl.cache, Keys: sl.s.keys})
 }
 
 func newSealed(p *sealedPart, info part.SectionInfo) *sealed {
@@ -552,6 +553,7 @@ func (sl *sealer) remove(parts []*sealedPart) error {
 			errs = append(errs, err)
 		}
 	}
+	sl.countPlain()
 	return errors.Join(append(errs, o.FS.SyncDir(path.Join(o.Dir, partsDir)))...)
 }
 

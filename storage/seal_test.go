@@ -170,6 +170,9 @@ func TestModelSealed(t *testing.T) {
 			Dir: "d", FS: vfs.NewMem(), Shards: 2, SegmentSize: 4 << 10, WindowSize: 1 << 10,
 			Seal: true, SealMaxAge: 1 << 60, SealRecords: 1 << 20,
 		}}
+		if rapid.Bool().Draw(t, "encrypted") {
+			x.o.Encryption = secret("s")
+		}
 		s, err := Open(t.Context(), x.o)
 		if err != nil {
 			t.Fatal(err)

@@ -17,6 +17,7 @@ type sealedPart struct {
 	size  int64
 	r     *part.Reader // nil: see err
 	err   error        // why it cannot be read
+	stuck bool         // it could not be written again
 	runs  []*sealed    // its sections; the sealer's
 	refs  atomic.Int64
 }

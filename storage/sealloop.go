@@ -85,6 +85,8 @@ func (sl *sealer) loop() {
 			wait, some, retry = retry, true, min(2*retry, maxRetry)
 		case !some && sl.large:
 			wait, some, retry = s.opts.SealMaxAge, true, minRetry
+		case sl.plain.Load() > 0: // parts are to be encrypted
+			wait, some, retry = 0, true, minRetry
 		default:
 			retry = minRetry
 		}
@@ -108,7 +110,7 @@ func (sl *sealer) work() error {
 		return sl.shrinkTail()
 	}
 	if !some || wait > 0 && !lacking {
-		return nil
+		return sl.encryptOld()
 	}
 	if err := sl.seal(sl.pace); err != nil {
 		return err

@@ -10,6 +10,7 @@ type Stats struct {
 	MovedRecords uint64 // written again to let go of their segment
 	DiskBytes      int64 // on disk now: the tail and the parts
 	Parts          int   // on disk now
+	PlainParts     int   // of them, those still to be encrypted since the directory is
 	Quarantined    int   // files that Open put aside, because nothing accounts for them
 	Seals, Merges  uint64
 	Held           uint64 // how often producers were held back because sealing did not keep up
@@ -55,7 +56,7 @@ func (s *Store) Stats() Stats {
 	}
 	if sl := s.sealer; sl != nil {
 		st.Seals, st.Merges, st.Quarantined = sl.seals.Load(), sl.merges.Load(), s.recover.quarantined
-		st.Parts = int(sl.files.Load())
+		st.Parts, st.PlainParts = int(sl.files.Load()), int(sl.plain.Load())
 		st.Held = w.held.Load()
 		st.Unsealed, _ = w.unsealed.backlog()
 		st.DiskBytes += sl.bytes.Load()

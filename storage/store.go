@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/maphash"
 	"sync"
+
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 )
 
 // catalogID is the id of the store's own state log.
@@ -15,6 +17,7 @@ type Store struct {
 	opts Options
 	w    *writer
 	seed maphash.Seed
+	keys *crypt.Keys // nil: nothing is encrypted; set by Open
 
 	mu      sync.Mutex // taken before a log's
 	logs    map[LogID]*Log

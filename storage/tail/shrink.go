@@ -3,8 +3,8 @@ package tail
 import "errors"
 
 // Shrink gives back disk space that appends do not need at the rate of those since the last Shrink: segments become
-// smaller, spares that are too large go, and the active segment is replaced if it is too large and everything in it is
-// below lsn, which says what may be dropped. It reports whether there would be more to give back if nothing were
+// smaller, spares that are too large go, and the active segment is replaced if it is too large, or not encrypted though
+// the log is, and everything in it is below lsn, which says what may be dropped. It reports whether there would be more to give back if nothing were
 // appended until the next call. It may be called by any goroutine. Errors as for Append and DropBefore; without space
 // for a smaller segment the large one stays.
 func (l *File) Shrink(lsn LSN) (more bool, err error) {
@@ -38,7 +38,8 @@ func (l *File) shrink(lsn LSN) (int64, error) {
 	if err := l.spares.shrink(want); err != nil {
 		return 0, l.poison(err)
 	}
-	if next > lsn || !l.isLarge(seg.size, want) {
+	wrong := seg.boxed != (l.keys != nil)
+	if next > lsn || !wrong && !l.isLarge(seg.size, want) {
 		return seg.size, nil
 	}
 	if err := l.rotate(seg, next, segHeaderSize+reserved); err != nil && !errors.Is(err, ErrNoSpace) {
