@@ -1,0 +1,417 @@
+package parity
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+)
+
+// Pair is what is compared, once.
+type Pair struct {
+	Scope           cutover.Scope
+	Authority, Copy cutover.Reader
+	// Reverse: the authority is EHDB and the copy NATS, which gives times of its own. Times are not compared then.
+	Reverse bool
+	Config  *server.StreamConfig
+	Ledger  cutover.Ledger // nil: there is no third witness
+	// Settled is the time, in Unix nanoseconds, after which things are too young to be compared: math.MaxInt64 when
+	// nothing is on its way.
+	Settled int64
+	// Now is the time at which this is compared, and Removal how long a copy may keep what the authority has removed.
+	Now, Removal int64
+	// Expected is the last sequence that the copy is expected to have: math.MaxUint64 when it is expected to follow.
+	// What is above is suspended.
+	Expected uint64
+	// RemovedByHand: clients have deleted or purged messages, so a gap on the authority says nothing.
+	RemovedByHand bool
+	// Ignore tells the sequences of known divergences. nil: there are none.
+	Ignore func(seq uint64) bool
+}
+
+const (
+	// chunk is how many records of a side are looked at together.
+	chunk = 16 << 10
+	// maxOpen is how many sequences are looked at again until they are equal, or settled to be different.
+	maxOpen = 4096
+	// recentHashes is how many of the last contents are known again when the copy has one in another place.
+	recentHashes = 4096
+)
+
+// sight is what the witnesses say of one sequence.
+type sight struct {
+	a, c     *item
+	l        *cutover.Acked
+	expected bool // the ledger would know of it
+}
+
+func (s *sight) time() int64 {
+	switch {
+	case s.a != nil && s.l != nil:
+		return max(s.a.time, s.l.When)
+	case s.a != nil:
+		return s.a.time
+	case s.l != nil:
+		return s.l.When
+	default:
+		return s.c.time
+	}
+}
+
+// doubt is a sequence that is looked at again.
+type doubt struct {
+	seq    uint64
+	state  State
+	reason string
+	since  int64
+	sight
+}
+
+// Progress is how far a stream has been compared and what was found. Its zero value begins at the stream's first record.
+type Progress struct {
+	// Through is the last sequence that was compared.
+	Through uint64
+	// settled counts what was compared; Pending and Suspended are no part of it.
+	settled Counts
+	// What is above Through: too young, not expected yet, and what the copy should have reached by now.
+	pending, suspended uint64
+	tail               tail
+	leaves             leaves
+	open               map[uint64]*doubt
+	crowded            uint64 // doubts that open had no room for
+	recent             contents
+	unacked            uint64 // records that no ledger entry tells of, though it should
+	unackedLately      []uint64
+	healed             uint64            // found different first, and equal later
+	reasons            map[string]uint64 // not_comparable, by reason
+	bounds             bounds            // of the last comparison
+	regressions        uint64            // a side's last sequence went back: what was compared may be gone
+	ledgerSeen         uint64            // ledger entries met
+	next               uint64            // the open doubt that is looked at next
+}
+
+// tail is what is above the copy's last sequence and should not be. It is looked at anew each time, so that a copy that
+// stood still and goes on leaves no trace of doubts.
+type tail struct {
+	by     [states]uint64
+	doubts []*doubt // the first of them
+	cut    bool     // there is more than was looked at, which counts as pending
+}
+
+// Counts returns the counts, with what is too young.
+func (g *Progress) Counts() Counts {
+	c := g.settled
+	c.By[Pending], c.By[Suspended] = g.pending, g.suspended
+	c.Examined += g.pending + g.suspended
+	for s, n := range g.tail.by {
+		c.By[s] += n
+		c.Examined += n
+	}
+	return c
+}
+
+// bounds are the edges of one comparison. The copy's and the ledger's are read before the authority's, so that nothing of
+// theirs is beyond the authority's for want of time.
+type bounds struct {
+	copyLast, ledgerFirst, ledgerLast uint64
+	ledger                            bool
+	first, last                       uint64 // of the authority
+	end                               uint64 // the highest sequence that is looked at
+}
+
+func (p *Pair) bounds(ctx context.Context) (bounds, error) {
+	var b bounds
+	c, err := p.Copy.State(ctx, false)
+	if err != nil {
+		return b, err
+	}
+	b.copyLast = c.LastSeq
+	if p.Ledger != nil {
+		b.ledgerFirst, b.ledgerLast, b.ledger = p.Ledger.Span(p.Scope)
+	}
+	a, err := p.Authority.State(ctx, false)
+	if err != nil {
+		return b, err
+	}
+	b.first, b.last = a.FirstSeq, a.LastSeq
+	b.end = max(a.LastSeq, b.copyLast)
+	if b.ledger {
+		b.end = max(b.end, b.ledgerLast)
+	}
+	return b, nil
+}
+
+// Compare goes on from g with at most budget records of a side (0: to the end). more says that there is more to compare
+// now. After an error g is as far as it got.
+func Compare(ctx context.Context, p *Pair, g *Progress, budget int) (more bool, err error) {
+	if g.open == nil {
+		g.open, g.reasons = map[uint64]*doubt{}, map[string]uint64{}
+	}
+	b, err := p.bounds(ctx)
+	if err != nil {
+		return false, err
+	}
+	if b.last < g.bounds.last || b.copyLast < g.bounds.copyLast {
+		g.regressions++
+	}
+	g.bounds = b
+	if err := p.again(ctx, g, b); err != nil {
+		return false, err
+	}
+	end := min(b.end, p.Expected)
+	solid, done, young := min(end, b.copyLast), 0, false
+	for g.Through < solid && !young {
+		var n int
+		if n, young, err = p.step(ctx, g, b, solid); err != nil {
+			return false, err
+		}
+		if done += n; budget > 0 && done >= budget && g.Through < solid && !young {
+			more = true
+			break
+		}
+	}
+	return more, p.ahead(ctx, g, b, end, !more && !young)
+}
+
+// ahead counts what is above Through. The copy ends at b.copyLast: if everything up to there was compared (whole), what is
+// older than the window and not in the copy is overdue.
+func (p *Pair) ahead(ctx context.Context, g *Progress, b bounds, end uint64, whole bool) error {
+	g.tail, g.pending, g.suspended = tail{}, 0, 0
+	if p.Expected < b.end {
+		g.suspended = b.end - max(p.Expected, g.Through)
+	}
+	if end <= g.Through {
+		return nil
+	}
+	from := g.Through
+	if whole {
+		var err error
+		if from, err = p.overdue(ctx, g, b, end); err != nil {
+			return err
+		}
+	}
+	g.pending = end - from
+	return nil
+}
+
+// maxTail is how many of the sequences that are overdue are named.
+const maxTail = 100
+
+// overdue looks at what is above the copy's last sequence, and returns the sequence at which it became too young.
+func (p *Pair) overdue(ctx context.Context, g *Progress, b bounds, end uint64) (uint64, error) {
+	as, more, err := readItems(ctx, p.Authority, g.Through+1, min(end, b.last), chunk)
+	if err != nil {
+		return 0, err
+	}
+	if more {
+		end, g.tail.cut = as[len(as)-1].seq, true
+	}
+	ls, end := p.ledgerItems(b, g.Through+1, end)
+	err = join(as, nil, ls, end, func(seq uint64, s sight) bool {
+		if s.time() > p.Settled {
+			end = seq - 1
+			return false
+		}
+		state, reason := p.classify(b, seq, s)
+		g.tail.by[state]++
+		if state.Finding() && len(g.tail.doubts) < maxTail {
+			g.tail.doubts = append(g.tail.doubts, &doubt{seq: seq, state: state, reason: reason, since: p.Now, sight: s})
+		}
+		return true
+	})
+	return end, err
+}
+
+// step compares up to chunk records behind g.Through. young says that it ended at something that is too young.
+func (p *Pair) step(ctx context.Context, g *Progress, b bounds, end uint64) (n int, young bool, err error) {
+	from := g.Through + 1
+	as, more, err := readItems(ctx, p.Authority, from, min(end, b.last), chunk)
+	if err != nil {
+		return 0, false, err
+	}
+	if more {
+		end = as[len(as)-1].seq
+	}
+	cs, more, err := readItems(ctx, p.Copy, from, min(end, max(b.last, b.copyLast)), chunk)
+	if err != nil {
+		return 0, false, err
+	}
+	if more {
+		end = cs[len(cs)-1].seq
+	}
+	ls, end := p.ledgerItems(b, from, end)
+	var found []*doubt
+	err = join(as, cs, ls, end, func(seq uint64, s sight) bool {
+		if young = s.time() > p.Settled; young {
+			end = seq - 1
+			return false
+		}
+		s.expected = b.ledger && seq >= b.ledgerFirst
+		n++
+		if d := p.look(g, b, seq, s); d != nil {
+			found = append(found, d)
+		}
+		return true
+	})
+	if err == nil {
+		err = p.settle(ctx, g, b, found)
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	g.Through = end
+	return n, young, nil
+}
+
+func (p *Pair) ledgerItems(b bounds, first, last uint64) ([]cutover.Acked, uint64) {
+	if !b.ledger {
+		return nil, last
+	}
+	var out []cutover.Acked
+	end := last
+	p.Ledger.Acked(p.Scope, first, min(last, b.ledgerLast), func(e cutover.Acked) bool {
+		if len(out) == chunk {
+			end = out[len(out)-1].Seq
+			return false
+		}
+		out = append(out, e)
+		return true
+	})
+	return out, end
+}
+
+// errOrder says that a witness gave its records in no order.
+var errOrder = errors.New("a witness did not tell of its records in ascending order")
+
+// join calls fn for each sequence up to last that is in any of the lists, ascending, until it returns false.
+func join(as, cs []item, ls []cutover.Acked, last uint64, fn func(seq uint64, s sight) bool) error {
+	for before := uint64(0); ; {
+		seq := uint64(math.MaxUint64)
+		if len(as) > 0 {
+			seq = min(seq, as[0].seq)
+		}
+		if len(cs) > 0 {
+			seq = min(seq, cs[0].seq)
+		}
+		if len(ls) > 0 {
+			seq = min(seq, ls[0].Seq)
+		}
+		if seq > last {
+			return nil
+		}
+		if seq <= before {
+			return errOrder
+		}
+		before = seq
+		var s sight
+		if len(as) > 0 && as[0].seq == seq {
+			s.a, as = &as[0], as[1:]
+		}
+		if len(cs) > 0 && cs[0].seq == seq {
+			s.c, cs = &cs[0], cs[1:]
+		}
+		if len(ls) > 0 && ls[0].Seq == seq {
+			s.l, ls = &ls[0], ls[1:]
+		}
+		if !fn(seq, s) {
+			return nil
+		}
+	}
+}
+
+// look takes one sequence. What is not simply equal is returned, and counted by settle.
+func (p *Pair) look(g *Progress, b bounds, seq uint64, s sight) *doubt {
+	g.settled.Examined++
+	if s.l != nil {
+		g.ledgerSeen++
+	}
+	state, reason := p.classify(b, seq, s)
+	if state == Match {
+		g.settled.By[Match]++
+		g.absorb(p, seq, s)
+		g.recent.add(s.a.hash, seq)
+		p.noteUnacked(g, seq, s)
+		return nil
+	}
+	return &doubt{seq: seq, state: state, reason: reason, since: p.Now, sight: s}
+}
+
+func (p *Pair) noteUnacked(g *Progress, seq uint64, s sight) {
+	if !s.expected || s.l != nil {
+		return
+	}
+	g.unacked++
+	if len(g.unackedLately) == maxUnacked {
+		g.unackedLately = g.unackedLately[1:]
+	}
+	g.unackedLately = append(g.unackedLately, seq)
+}
+
+// maxUnacked is how many of the latest records without an acknowledgement are named.
+const maxUnacked = 100
+
+// absorb adds a sequence to the digests.
+func (g *Progress) absorb(p *Pair, seq uint64, s sight) {
+	f := g.leaves.at(seq)
+	if s.a != nil {
+		f.authority = chain(f.authority, s.a, !p.Reverse)
+	}
+	if s.c != nil {
+		f.copy = chain(f.copy, s.c, !p.Reverse)
+	}
+}
+
+// classify gives the state of one sequence that is not too young, from itself alone, and why.
+func (p *Pair) classify(b bounds, seq uint64, s sight) (State, string) {
+	switch {
+	case p.Ignore != nil && p.Ignore(seq):
+		return Ignored, ""
+	case s.a != nil && s.a.err != nil:
+		return NotComparable, "authority_unreadable"
+	case s.c != nil && s.c.err != nil:
+		return NotComparable, "copy_unreadable"
+	case s.a != nil && s.c != nil:
+		return p.both(s)
+	case s.a != nil:
+		return Missing, ""
+	case s.c != nil:
+		return p.onlyCopy(b, seq, s)
+	case s.l == nil:
+		return Superseded, "gone on all sides"
+	case p.removable(b, seq):
+		return Superseded, ""
+	case p.Reverse:
+		return Missing, "acknowledged, and on neither side"
+	}
+	return LostByNATS, "acknowledged, and on neither side"
+}
+
+func (p *Pair) both(s sight) (State, string) {
+	switch {
+	case s.a.hash != s.c.hash:
+		return Mismatch, "content"
+	case !p.Reverse && s.a.time != s.c.time:
+		return Mismatch, "time"
+	case s.l != nil && s.l.Hash != 0 && s.l.Hash != s.a.hash && rulesOf(p.Config).exact:
+		return Mismatch, "both differ from what was published"
+	}
+	return Match, ""
+}
+
+func (p *Pair) onlyCopy(b bounds, seq uint64, s sight) (State, string) {
+	if !p.removable(b, seq) {
+		if s.l != nil && !p.Reverse {
+			return LostByNATS, "acknowledged, and only the copy has it"
+		}
+		return Extra, ""
+	}
+	return Superseded, "the copy has it still"
+}
+
+// removable tells whether the authority's rules may have removed a sequence that it has not got.
+func (p *Pair) removable(b bounds, seq uint64) bool {
+	return seq < b.first || seq <= b.last && (p.RemovedByHand || rulesOf(p.Config).interior)
+}

@@ -1,0 +1,287 @@
+package parity
+
+import (
+	"cmp"
+	"context"
+	"slices"
+)
+
+// contents knows the last contents of the authority again.
+type contents struct {
+	at   map[uint64]uint64 // hash: sequence
+	ring []uint64
+	next int
+}
+
+func (c *contents) add(hash, seq uint64) {
+	if c.at == nil {
+		c.at = make(map[uint64]uint64, recentHashes)
+	}
+	if len(c.ring) < recentHashes {
+		c.ring = append(c.ring, hash)
+	} else {
+		old := c.ring[c.next]
+		if c.at[old] < seq { // a later one with the same content keeps its place until its own turn
+			delete(c.at, old)
+		}
+		c.ring[c.next] = hash
+	}
+	c.at[hash] = seq
+	c.next = (c.next + 1) % recentHashes
+}
+
+// confirmations is how many doubts of one step are looked at once more before they count. A step with more has no
+// races to blame.
+const confirmations = 256
+
+// settle looks at what was not equal once more, since the sides were read one after the other, compares it with what is
+// in the wrong place, and counts it.
+func (p *Pair) settle(ctx context.Context, g *Progress, b bounds, found []*doubt) error {
+	if len(found) == 0 {
+		return nil
+	}
+	b, err := p.authorityNow(ctx, b)
+	if err != nil {
+		return err
+	}
+	for i, d := range found {
+		if i == confirmations {
+			break
+		}
+		if err := p.reread(ctx, b, d); err != nil {
+			return err
+		}
+	}
+	p.displaced(g, found)
+	for _, d := range found {
+		g.settled.By[d.state]++
+		switch {
+		case d.state == Superseded || d.state == Ignored || d.state == NotComparable:
+		default:
+			g.absorb(p, d.seq, d.sight)
+		}
+		if d.state == Match {
+			g.recent.add(d.a.hash, d.seq)
+			p.noteUnacked(g, d.seq, d.sight)
+		}
+		if d.state == NotComparable {
+			g.reasons[d.reason]++
+		}
+		g.keep(d)
+	}
+	return nil
+}
+
+// authorityNow brings the authority's bounds up to date: what it has removed since counts as removed.
+func (p *Pair) authorityNow(ctx context.Context, b bounds) (bounds, error) {
+	a, err := p.Authority.State(ctx, false)
+	if err != nil {
+		return b, err
+	}
+	b.first, b.last = max(b.first, a.FirstSeq), max(b.last, a.LastSeq)
+	return b, nil
+}
+
+// reread looks at a doubt anew.
+func (p *Pair) reread(ctx context.Context, b bounds, d *doubt) error {
+	a, err := readOne(ctx, p.Authority, d.seq)
+	if err != nil {
+		return err
+	}
+	c, err := readOne(ctx, p.Copy, d.seq)
+	if err != nil {
+		return err
+	}
+	d.a, d.c = a, c
+	d.state, d.reason = p.classify(b, d.seq, d.sight)
+	if d.state == Superseded && c != nil && p.Now-d.since > p.Removal {
+		d.state, d.reason = Extra, "the authority has removed it, and the copy keeps it"
+	}
+	return nil
+}
+
+// keep remembers a doubt that may change. What was removed everywhere does not.
+func (g *Progress) keep(d *doubt) {
+	if d.state == Match || d.state == Ignored || d.state == Superseded && d.c == nil {
+		return
+	}
+	if len(g.open) >= maxOpen || d.state == Superseded && len(g.open) >= maxOpen/2 {
+		g.crowded++
+		return
+	}
+	d.sight = d.own()
+	g.open[d.seq] = d
+}
+
+// own returns the sight apart from what was read with it.
+func (s *sight) own() sight {
+	out := *s
+	if s.a != nil {
+		a := *s.a
+		out.a = &a
+	}
+	if s.c != nil {
+		c := *s.c
+		out.c = &c
+	}
+	if s.l != nil {
+		l := *s.l
+		out.l = &l
+	}
+	return out
+}
+
+// displaced finds, among what differs, content that is in another place of the copy.
+func (p *Pair) displaced(g *Progress, found []*doubt) {
+	all := slices.Clone(found)
+	for _, d := range g.open {
+		if d.state.Diverged() {
+			all = append(all, d)
+		}
+	}
+	want, have := map[uint64]*doubt{}, map[uint64]*doubt{} // by content: where it belongs, and where the copy has it
+	for _, d := range all {
+		if d.a != nil && d.a.err == nil && d.state.Diverged() {
+			want[d.a.hash] = d
+		}
+		if d.c != nil && d.c.err == nil && d.state.Diverged() {
+			have[d.c.hash] = d
+		}
+	}
+	for _, d := range all {
+		was := d.state
+		switch d.state { //nolint:exhaustive // the others say where they belong
+		case Mismatch, Extra:
+			if d.reason != "content" && d.state == Mismatch {
+				continue
+			}
+			if other := want[d.c.hash]; other != nil && other.seq != d.seq {
+				d.state = Reordered
+			} else if seq, ok := g.recent.at[d.c.hash]; ok && seq != d.seq {
+				d.state = Duplicate
+			}
+		case Missing:
+			if d.a == nil {
+				continue
+			}
+			if other := have[d.a.hash]; other != nil && other.seq != d.seq {
+				d.state = Reordered
+			}
+		}
+		if d.state != was && g.open[d.seq] == d {
+			g.settled.move(was, d.state)
+		}
+	}
+}
+
+// again looks once more at what is open: at most confirmations of them, in turn.
+func (p *Pair) again(ctx context.Context, g *Progress, b bounds) error {
+	if len(g.open) == 0 {
+		return nil
+	}
+	b, err := p.authorityNow(ctx, b)
+	if err != nil {
+		return err
+	}
+	open := make([]*doubt, 0, len(g.open))
+	for _, d := range g.open {
+		open = append(open, d)
+	}
+	slices.SortFunc(open, func(a, b *doubt) int { return cmp.Compare(a.seq-g.next, b.seq-g.next) })
+	if len(open) > confirmations {
+		open = open[:confirmations]
+	}
+	g.next = open[len(open)-1].seq + 1
+	was := make([]State, len(open))
+	for i, d := range open {
+		was[i] = d.state
+		reason := d.reason
+		if err := p.reread(ctx, b, d); err != nil {
+			d.state, d.reason = was[i], reason
+			return err
+		}
+		g.changed(was[i], reason, d)
+	}
+	p.displaced(g, nil)
+	for i, d := range open {
+		g.close(was[i], d)
+	}
+	return g.renew(ctx, p, open, was)
+}
+
+// changed counts a doubt that is in another state now.
+func (g *Progress) changed(was State, reason string, d *doubt) {
+	g.settled.move(was, d.state)
+	if was == NotComparable {
+		g.reasons[reason]--
+	}
+	if d.state == NotComparable {
+		g.reasons[d.reason]++
+	}
+}
+
+// close lets go of a doubt that is none any more.
+func (g *Progress) close(was State, d *doubt) {
+	if d.state == Match || d.state == Ignored || d.state == Superseded && d.c == nil {
+		delete(g.open, d.seq)
+		if d.state == Match && was.Finding() {
+			g.healed++
+		}
+	}
+}
+
+// renew computes anew the digests of the leaves in which something changed.
+func (g *Progress) renew(ctx context.Context, p *Pair, open []*doubt, was []State) error {
+	stale := map[uint64]bool{}
+	for i, d := range open {
+		if d.state != was[i] {
+			stale[leafOf(d.seq)] = true
+		}
+	}
+	for i := range g.leaves {
+		if f := &g.leaves[i]; stale[f.index] {
+			if err := g.leaf(ctx, p, f); err != nil {
+				return err
+			}
+			delete(stale, f.index)
+		}
+	}
+	for index := range stale { // it had no record that counts so far
+		f := leaf{index: index}
+		if err := g.leaf(ctx, p, &f); err != nil {
+			return err
+		}
+		at, _ := slices.BinarySearchFunc(g.leaves, index, func(l leaf, i uint64) int { return cmp.Compare(l.index, i) })
+		g.leaves = slices.Insert(g.leaves, at, f)
+	}
+	return nil
+}
+
+// leaf computes a leaf's digests from what the sides have now. What one side has removed by its rules counts for neither.
+func (g *Progress) leaf(ctx context.Context, p *Pair, f *leaf) error {
+	first, last := f.index*LeafSize+1, min((f.index+1)*LeafSize, g.Through)
+	as, _, err := readItems(ctx, p.Authority, first, last, LeafSize)
+	if err != nil {
+		return err
+	}
+	cs, _, err := readItems(ctx, p.Copy, first, last, LeafSize)
+	if err != nil {
+		return err
+	}
+	f.authority, f.copy = 0, 0
+	return join(as, cs, nil, last, func(seq uint64, s sight) bool {
+		d := g.open[seq]
+		unsaid := s.a != nil && s.a.err != nil || s.c != nil && s.c.err != nil
+		excused := d != nil && (d.state == Superseded || d.state == NotComparable) || d == nil && (s.a == nil || s.c == nil)
+		if unsaid || excused || p.Ignore != nil && p.Ignore(seq) {
+			return true
+		}
+		if s.a != nil {
+			f.authority = chain(f.authority, s.a, !p.Reverse)
+		}
+		if s.c != nil {
+			f.copy = chain(f.copy, s.c, !p.Reverse)
+		}
+		return true
+	})
+}
