@@ -77,8 +77,8 @@ func (s State) Diverged() bool { return s >= Mismatch && s < states }
 // Finding tells the states that somebody should look at.
 func (s State) Finding() bool { return s >= NotComparable && s < states }
 
-// kind names the divergence as the source system's metric does: missing_event, count or order. Others are "content".
-func (s State) kind() string {
+// Kind names the divergence as the source system's metric does: missing_event, count or order, and content for the others.
+func (s State) Kind() string {
 	switch s {
 	case Missing, LostByNATS:
 		return "missing_event"

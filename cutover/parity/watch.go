@@ -22,7 +22,7 @@ type watch struct {
 	run0     Run       // of full
 	delivery deliveryMemory
 	asked    time.Time // when the consumers were looked at
-	seen     [2]uint64 // regressions and crowded doubts that a full comparison was wished for
+	seen     [3]uint64 // what called for the last full comparison (calls)
 
 	mu       sync.Mutex // guards what follows
 	wantFull bool
@@ -164,12 +164,13 @@ func (w *watch) goOn(ctx context.Context, p *Pair, more bool) error {
 			return err
 		}
 		w.run0.Through, w.run0.Of, w.run0.Counts = w.full.Through, w.full.bounds.end, w.full.Counts()
-		if m || w.full.Through < w.main.Through {
+		if m {
 			w.note()
 			return nil
 		}
 		w.full.healed += w.main.healed
 		w.main, w.full = *w.full, nil
+		w.seen = w.main.calls()
 		w.end("done", &w.main, now)
 	} else if w.run0.State == "running" {
 		w.run0.Through, w.run0.Of, w.run0.Counts = w.main.Through, w.main.bounds.end, w.main.Counts()
@@ -183,7 +184,7 @@ func (w *watch) goOn(ctx context.Context, p *Pair, more bool) error {
 
 // wishes returns whether a full comparison is due, or to be stopped.
 func (w *watch) wishes() (begin, stop bool) {
-	seen := [2]uint64{w.main.regressions, w.main.crowded}
+	seen := w.main.calls()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	due := w.run0.State == "done" && w.e.o.Clock().Sub(w.run0.Ended) >= w.e.o.Full
@@ -193,6 +194,15 @@ func (w *watch) wishes() (begin, stop bool) {
 	}
 	w.stopFull = false
 	return begin, stop
+}
+
+// calls is what calls for a full comparison when it changes: a side's last sequence went back, or there are more doubts than
+// are looked at again, and some have healed.
+func (g *Progress) calls() [3]uint64 {
+	if g.crowded == 0 {
+		return [3]uint64{g.regressions, 0, 0}
+	}
+	return [3]uint64{g.regressions, g.crowded, g.healed}
 }
 
 func (w *watch) begin(now time.Time) {
