@@ -57,6 +57,9 @@ func newWebsocketAuth(o *server.Options, all auth.Authenticator) (auth.Authentic
 	return auth.NewConfigured(own)
 }
 
+// WebAuth returns who decides now about the logins of those who come by the web.
+func (s *Server) WebAuth() auth.Authenticator { return s.settings.Load().webAuth }
+
 // listenWebsocket starts to accept WebSocket connections if the options ask for it. s.mu is held.
 func (s *Server) listenWebsocket() error {
 	o := &s.options.Server.Websocket

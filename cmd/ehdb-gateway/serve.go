@@ -22,6 +22,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/gateway"
 	"github.com/noetl/ehdb-gateway/gateway/auth"
+	"github.com/noetl/ehdb-gateway/gateway/feed"
 	"github.com/noetl/ehdb-gateway/gateway/monitor"
 	"github.com/noetl/ehdb-gateway/gateway/system"
 	"github.com/noetl/ehdb-gateway/internal/accounts"
@@ -47,6 +48,7 @@ type app struct {
 	streams *streams   // nil: JetStream is off
 	tenants *operator  // nil: not in operator mode
 	monitor *monitor.Server
+	feeds   *feed.Server // nil: off
 	profile *http.Server
 	ports   string // the ports file
 }
@@ -249,7 +251,7 @@ func (a *app) startMonitor() error {
 	if a.nats != nil {
 		mo.JetStream, mo.Upstream, lag = a.nats, a.nats, a.nats
 	}
-	mo.Extra = map[string]http.Handler{lagPath: lagPage(lag)}
+	mo.Extra = map[string]http.Handler{lagPath: lagPage(lag), feed.Path: a.feedPage()}
 	a.monitor = monitor.New(mo)
 	return a.monitor.Start()
 }
@@ -270,6 +272,9 @@ func (a *app) openMetrics() {
 	}
 	if a.streams != nil {
 		a.streams.addTo(&s)
+	}
+	if a.feeds != nil {
+		s.SSE = a.feedCounts
 	}
 	if a.nats != nil {
 		s.Upstream = a.nats.measured
@@ -304,9 +309,11 @@ func (a *app) startProfiler() error {
 	return nil
 }
 
-// stop ends the parts: the streams first, so that waiting requests are answered over connections that still stand.
+// stop ends the parts: the streams first, so that waiting requests are answered over connections that still stand. Only
+// feeds, which read the streams, end before.
 func (a *app) stop() error {
 	var errs []error
+	a.closeFeeds()
 	if a.streams != nil {
 		errs = append(errs, a.streams.stop())
 	}

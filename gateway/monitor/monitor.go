@@ -212,17 +212,21 @@ func (s *Server) shown(addr net.Addr) string {
 // errNoCertificate is a secure port without tls {}.
 var errNoCertificate = errors.New("TLS cert and key required for HTTPS: https_port needs a tls {} block")
 
+// protocols are what a secure port speaks. HTTP/2 lets a browser have more than six feeds open.
+var protocols = []string{"h2", "http/1.1"}
+
 // secureConfig asks no certificate of who looks at the pages, and follows a reload.
 func (s *Server) secureConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
+		NextProtos: protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			now := s.options.Load().TLSConfig
 			if now == nil {
 				return nil, errNoCertificate
 			}
 			now = now.Clone()
-			now.ClientAuth = tls.NoClientCert
+			now.ClientAuth, now.NextProtos = tls.NoClientCert, protocols
 			return now, nil
 		},
 	}

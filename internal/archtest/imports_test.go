@@ -29,6 +29,7 @@ var allowed = map[string][]string{
 	"gateway/ws":            nil,
 	"gateway":               {"gateway/wire", "gateway/ws", "gateway/auth", "internal/bus", "subjects"},
 	"gateway/resolver":      {"gateway/auth", "internal/bus"},
+	"gateway/feed":          {"gateway/auth", "subjects"},
 	"gateway/monitor":       {"gateway", "internal/bus"},
 	"gateway/system":        {"gateway", "gateway/monitor", "internal/bus", "subjects"},
 	"internal/bus":          {"subjects"},

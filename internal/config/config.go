@@ -87,6 +87,9 @@ func Load(args []string, lookupEnv func(string) (string, bool)) (*Config, error)
 	if c.Server, err = validated(c.Server); err != nil {
 		return nil, err
 	}
+	if c.EHDB.Feed != nil && c.Server.HTTPPort == 0 && c.Server.HTTPSPort == 0 {
+		return nil, errFeedPort
+	}
 	if c.OperatorMode() {
 		c.JetStreamAccounts = map[string]AccountLimits{}
 	} else if c.JetStreamAccounts, err = jetStreamAccounts(file, c.Server); err != nil {

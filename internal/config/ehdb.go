@@ -22,6 +22,7 @@ type EHDB struct {
 	LogFormat   string             // "text" (nats-server's) or "json"
 	Subjects    []string           // subjects that get a lag series of their own
 	Upstreams   []Upstream         // other servers whose streams may be mirrored and sourced
+	Feed        *Feed              // nil: off
 
 	AllowStandalone bool // start alone though cluster {} names other servers
 	AllowTmpStore   bool // keep the store below the temporary directory
@@ -67,6 +68,7 @@ func (d *decoder) ehdb(v any) EHDB {
 		"allow_tmp_store":  func(f field) { f.boolean(&e.AllowTmpStore) },
 		"subjects":         func(f field) { e.Subjects = f.filters() },
 		"upstreams":        func(f field) { e.Upstreams = d.upstreams(f) },
+		"feed":             func(f field) { e.Feed = d.feed(f) },
 		"map": func(f field) {
 			for _, r := range f.list() {
 				rules = append(rules, rule{r, d.mapRule(r)})

@@ -57,6 +57,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	jetStream(ch, &j)
 	storageStats(ch, &j)
 	c.shards(ch, &j)
+	if c.s.SSE != nil {
+		sse(ch, c.s.SSE())
+	}
 	var all []Durable
 	if c.s.Durables != nil {
 		c.s.Durables(func(d Durable) { all = append(all, d) })
@@ -101,6 +104,24 @@ func (c *collector) gateway(ch chan<- prometheus.Metric) {
 	ended := desc("ehdb_gateway_disconnects_total", "Client connections that ended, by connz's reason.", "reason")
 	for reason, n := range g.Disconnects {
 		ch <- prometheus.MustNewConstMetric(ended, counter, float64(n), reason)
+	}
+}
+
+// sse sends what the feeds count.
+func sse(ch chan<- prometheus.Metric, f SSE) {
+	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
+	send(ch, []value{
+		{"ehdb_sse_connections", "Open feeds of server-sent events.", f.Connections, gauge},
+		{"ehdb_sse_connections_total", "Feeds opened.", f.Opened, counter},
+		{"ehdb_sse_resumed_total", "Feeds opened that went on behind an event.", f.Resumed, counter},
+		{"ehdb_sse_events_total", "Messages sent by feeds.", f.Events, counter},
+		{"ehdb_sse_bytes_total", "Bytes written by feeds.", f.Bytes, counter},
+		{"ehdb_sse_gaps_total", "Events that told of messages which left the stream unsent.", f.Gaps, counter},
+		{"ehdb_sse_slow_readers_total", "Feeds ended because the client did not read.", f.Slow, counter},
+	})
+	refused := desc("ehdb_sse_refused_total", "Requests for a feed that were refused.", "reason")
+	for reason, n := range f.Refused {
+		ch <- prometheus.MustNewConstMetric(refused, counter, float64(n), reason)
 	}
 }
 

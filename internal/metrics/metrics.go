@@ -39,6 +39,14 @@ type JetStream struct {
 	QueueLimit             int64 // bound of one shard's queue in bytes
 }
 
+// SSE is what the feeds of server-sent events count, since the start but for Connections.
+type SSE struct {
+	Connections           uint64
+	Opened, Resumed, Slow uint64
+	Events, Bytes, Gaps   uint64
+	Refused               map[string]uint64 // by reason, also those at 0
+}
+
 // Durable is one durable consumer.
 type Durable struct {
 	Shards              []int // where its stream lives
@@ -68,6 +76,7 @@ type Sources struct {
 	Gateway   func() Gateway
 	JetStream func() JetStream       // nil: off
 	Durables  func(fn func(Durable)) // nil: off
+	SSE       func() SSE             // nil: off
 	// Upstream is given by a server that passes its clients on. Its streams are elsewhere: series about streams and
 	// their lag would say 0 where it is not known, so there are none.
 	Upstream func() Upstream

@@ -130,8 +130,8 @@ func (c *Consumer) load(filters filterSet) (found bool, err error) {
 		return false, err
 	}
 	if !found {
-		s := selectStart(log, &set.cfg, c.o.Stream.Config().MaxMsgsPer, filters)
-		m.led, m.skip.loaded, m.resume = newLedger(s.seq), s.skip, s.cursor
+		s := SelectStart(log, &set.cfg, c.o.Stream.Config().MaxMsgsPer, filters)
+		m.led, m.skip.loaded, m.resume = newLedger(s.Seq), s.Skip, s.Cursor
 	}
 	_, changed := c.o.State.Changes()
 	c.store.since = int(changed)

@@ -117,9 +117,9 @@ func (h *harness) create(cfg server.ConsumerConfig) *server.ApiError {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	s := selectStart(h.log, &cfg, 0, filters)
+	s := SelectStart(h.log, &cfg, 0, filters)
 	h.m = newMachine(set, 1)
-	h.m.led, h.m.skip.loaded, h.m.resume = newLedger(s.seq), s.skip, s.cursor
+	h.m.led, h.m.skip.loaded, h.m.resume = newLedger(s.Seq), s.Skip, s.Cursor
 	h.open(h.m, filters)
 	h.changes = [][]byte{h.m.checkpoint(nil)}
 	h.m.interest(h.now)

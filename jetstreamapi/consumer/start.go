@@ -6,16 +6,16 @@ import (
 	"github.com/noetl/ehdb-gateway/storage"
 )
 
-// start is where a new consumer begins.
-type start struct {
-	seq    uint64   // the first stream sequence it may deliver
-	skip   []uint64 // last_per_subject: what it delivers first
-	cursor uint64   // where its cursor begins: seq, or after everything skip stands for
+// Start is where a new consumer begins.
+type Start struct {
+	Seq    uint64   // the first stream sequence it may deliver
+	Skip   []uint64 // last_per_subject: what it delivers first
+	Cursor uint64   // where its cursor begins: Seq, or after everything Skip stands for
 }
 
-// selectStart finds where a new consumer begins. Everything is as of the visible position: what is not durable yet does
-// not exist yet.
-func selectStart(l *storage.Log, cfg *server.ConsumerConfig, perSubject int64, filters []storage.Filter) start {
+// SelectStart finds where a new consumer begins, by the deliver policy of cfg. perSubject is the stream's
+// max_msgs_per_subject. Everything is as of the visible position: what is not durable yet does not exist yet.
+func SelectStart(l *storage.Log, cfg *server.ConsumerConfig, perSubject int64, filters []storage.Filter) Start {
 	state := l.VisibleState()
 	first, visible := state.FirstSeq, state.LastSeq
 	seq := first
@@ -38,12 +38,12 @@ func selectStart(l *storage.Log, cfg *server.ConsumerConfig, perSubject int64, f
 			seq = visible // as nats-server; the messages before it are not asked for
 			break
 		}
-		return start{seq: skip[0], skip: skip, cursor: visible + 1}
+		return Start{Seq: skip[0], Skip: skip, Cursor: visible + 1}
 	}
 	return begin(max(min(seq, visible+1), first, 1))
 }
 
-func begin(seq uint64) start { return start{seq: seq, cursor: seq} }
+func begin(seq uint64) Start { return Start{Seq: seq, Cursor: seq} }
 
 // lastMatching returns the sequence of the newest message that matches; 0 if there is none.
 func lastMatching(l *storage.Log, filters []storage.Filter, visible uint64) (seq uint64) {

@@ -58,6 +58,7 @@ type Stream struct {
 
 	settings atomic.Pointer[settings]
 	audience audience
+	watchers atomic.Pointer[[]*watcher] // replaced, never changed; nil: nobody
 
 	admin sync.Mutex // serialises Update and Stop; before mu
 
@@ -190,6 +191,7 @@ func (s *Stream) visible(visible uint64, err error) {
 			v.wake(visible)
 		}
 	}
+	s.tellWatchers(nil)
 	if s.audience.trimmed.Load() && time.Now().UnixNano()-s.audience.told.Load() >= int64(tellEvery) {
 		s.tellTrimmed()
 	}
@@ -216,10 +218,14 @@ func (s *Stream) tellTrimmed() {
 // fail answers all who wait for what will not become durable.
 func (s *Stream) fail(err error) {
 	s.mu.Lock()
-	if s.answers.failed == nil {
+	first := s.answers.failed == nil
+	if first {
 		s.answers.failed = err
 	}
 	s.mu.Unlock()
+	if first {
+		s.tellWatchers(err)
+	}
 	s.kick()
 }
 
