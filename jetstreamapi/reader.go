@@ -12,8 +12,8 @@ import (
 	"github.com/noetl/ehdb-gateway/subjects"
 )
 
-// Reader reads a stream beside its consumers: it acknowledges nothing, removes nothing, and the stream keeps nothing for
-// it. It gives each visible message that matches, in order of sequence, and says where messages are missing. One
+// Reader reads a stream beside its consumers: it acknowledges nothing, removes nothing, and the stream keeps nothing
+// for it. It gives each visible message that matches, in order of sequence, and says where messages are missing. One
 // goroutine at a time uses it; between two calls it costs nothing.
 type Reader struct {
 	log    *storage.Log
@@ -33,8 +33,8 @@ type Reader struct {
 type Step struct {
 	// Record is the next message; nil if there is none now.
 	Record *storage.Record
-	// Missing is the first of the sequences up to Upto that are not in the stream (any more), 0 without such. Only with a
-	// nil Record. A Reader with filters cannot know whether they matched.
+	// Missing is the first of the sequences up to Upto that are not in the stream (any more), 0 without such. Only with
+	// a nil Record. A Reader with filters cannot know whether they matched.
 	Missing uint64
 	// Upto is the sequence up to which everything was given: that of the message if there is one.
 	Upto uint64
@@ -60,8 +60,8 @@ func (s *Service) StreamSubjects(accountName, name string) ([]string, error) {
 	return cfg.Subjects, nil
 }
 
-// Read returns a Reader of a stream that begins, and filters, as cfg says. The error wraps ErrUnknown or ErrTooMany, or says
-// why the stream does not serve now. Close must be called.
+// Read returns a Reader of a stream that begins, and filters, as cfg says. The error wraps ErrUnknown or ErrTooMany, or
+// says why the stream does not serve now. Close must be called.
 func (s *Service) Read(accountName, name string, cfg *server.ConsumerConfig) (*Reader, error) {
 	e, err := s.readable(accountName, name)
 	if err != nil {

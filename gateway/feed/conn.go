@@ -59,22 +59,25 @@ func (c *conn) run() ending {
 		if end := c.flush(); end != "" {
 			return end
 		}
-		end, text := endClosed, ""
 		if err != nil {
-			text = err.Error()
-		} else if end, text = c.wait(more); end == "" {
-			continue
+			return c.bye(endClosed, err.Error())
 		}
-		if end == endGone {
+		if end, text := c.wait(more); end == endGone {
 			return end
+		} else if end != "" {
+			return c.bye(end, text)
 		}
-		c.buf = end.append(c.buf, text)
-		if gone := c.flush(); gone != "" {
-			return gone
-		}
-		_ = c.rc.SetWriteDeadline(time.Time{}) // the connection may serve other requests
-		return end
 	}
+}
+
+// bye tells the client why the feed ends.
+func (c *conn) bye(end ending, text string) ending {
+	c.buf = end.append(c.buf, text)
+	if gone := c.flush(); gone != "" {
+		return gone
+	}
+	_ = c.rc.SetWriteDeadline(time.Time{}) // the connection may serve other requests
+	return end
 }
 
 // prime tells how long to wait before coming back, and where to go on if nothing else comes before.

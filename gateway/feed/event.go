@@ -121,8 +121,8 @@ type reset struct {
 }
 
 func (r *reset) append(b []byte) []byte {
-	r.Text = "the stream ends before that event: it was made anew, or restored from a backup; it follows from its first " +
-		"message"
+	r.Text = "the stream ends before that event: it was made anew, or restored from a backup; " +
+		"it follows from its first message"
 	return append(appendJSON(append(b, "event: reset\n"...), r), '\n')
 }
 

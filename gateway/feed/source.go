@@ -54,7 +54,7 @@ type Message struct {
 // Step is what a Reader gives: a message, or what is missing, or nothing for now.
 type Step struct {
 	Message *Message
-	Missing uint64 // with no message: the first of the sequences up to Upto that are not in the stream; 0: there is none
+	Missing uint64 // with no message: the first of the sequences up to Upto that are not in the stream; 0: none
 	Upto    uint64 // everything up to here was given
 }
 

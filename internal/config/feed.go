@@ -22,7 +22,8 @@ const (
 )
 
 // errFeedPort refuses feeds without a port to serve them on.
-var errFeedPort = errors.New("ehdb.feed needs the monitoring port, on which feeds are: set http_port (-m) or https_port")
+var errFeedPort = errors.New(
+	"ehdb.feed needs the monitoring port, on which feeds are: set http_port (-m) or https_port")
 
 // feed reads ehdb.feed.
 func (d *decoder) feed(f field) *Feed {

@@ -67,7 +67,10 @@ func TestNothingBeforeReady(t *testing.T) {
 // Every family is there, at 0, before anything happened: also with JetStream off.
 func TestPinnedAtZero(t *testing.T) {
 	m := New()
-	m.Ready(Sources{Shards: 2, Subjects: []string{"commands.shared.shard.0"}})
+	m.Ready(Sources{
+		Shards: 2, Subjects: []string{"commands.shared.shard.0"},
+		SSE: func() SSE { return SSE{Refused: map[string]uint64{"login": 0}} },
+	})
 	page := scrape(t, m)
 	want := []string{
 		"ehdb_feed_total_lag", "ehdb_feed_total_inflight", "ehdb_feed_subjects_dropped",
@@ -87,7 +90,9 @@ func TestPinnedAtZero(t *testing.T) {
 		"ehdb_jetstream_streams", "ehdb_jetstream_consumers", "ehdb_jetstream_messages", "ehdb_jetstream_bytes",
 		`ehdb_jetstream_stored_bytes{storage="file"}`, `ehdb_jetstream_stored_bytes{storage="memory"}`,
 		"ehdb_jetstream_api_requests_total", "ehdb_jetstream_api_errors_total", "ehdb_consumer_stalled",
-		"ehdb_consumer_key_blocked",
+		"ehdb_consumer_key_blocked", "ehdb_sse_connections", "ehdb_sse_connections_total", "ehdb_sse_resumed_total",
+		"ehdb_sse_events_total", "ehdb_sse_bytes_total", "ehdb_sse_gaps_total", "ehdb_sse_slow_readers_total",
+		`ehdb_sse_refused_total{reason="login"}`,
 		`ehdb_jetstream_publish_refusals_total{err_code="10071"}`,
 	}
 	for _, shard := range []string{"0", "1"} {

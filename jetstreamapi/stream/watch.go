@@ -9,8 +9,8 @@ import (
 type watcher struct{ wake func(err error) }
 
 // Watch has wake called whenever new messages are visible (nil), and with an error once the stream takes and gives
-// nothing more: it was stopped, or its directory failed. wake runs on the log's ack loop, or whoever stops the stream: it
-// must be quick, must not block and must not call the stream. Nobody who watches counts as interested in messages.
+// nothing more: it was stopped, or its directory failed. wake runs on the log's ack loop, or where the stream is
+// stopped: it must be quick, must not block and must not call the stream. Who watches does not count as interested.
 func (s *Stream) Watch(wake func(err error)) (stop func()) {
 	w := &watcher{wake: wake}
 	s.mu.Lock()
