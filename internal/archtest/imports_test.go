@@ -58,7 +58,7 @@ var allowed = map[string][]string{
 	"cutover/parity":        {"cutover", "subjects"},
 	"cutover/relay":         {"cutover", "gateway", "internal/bus", "jetstreamapi/jsapi", "subjects"},
 	"cutover/reverse":       {"cutover"},
-	"cutover/flip":          {"cutover", "cutover/relay", "cutover/reverse", "internal/bus"},
+	"cutover/flip":          {"cutover", "cutover/relay", "cutover/reverse", "internal/bus", "subjects"},
 	"cutover/gate":          {"cutover", "cutover/parity"},
 	"cutover/face":          {"cutover", "cutover/..."},
 }

@@ -1,0 +1,475 @@
+package flip
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/relay"
+	"github.com/noetl/ehdb-gateway/cutover/reverse"
+	"github.com/noetl/ehdb-gateway/internal/bus"
+)
+
+// Options of an Engine.
+type Options struct {
+	Dir   string // of the journal
+	Local cutover.Local
+	Relay *relay.Relay
+	Bus   bus.Bus // the gateway's own
+	// Barrier waits until the servers have taken all that clients have sent.
+	Barrier func(context.Context) error
+	// Site returns the servers as an account sees them.
+	Site func(account string) (Site, error)
+	// Acknowledged is told of what the servers have acknowledged; may be nil. It must not block.
+	Acknowledged func(cutover.Scope, *relay.Noted)
+	// Refuse returns why a stream may not be taken over, or given back, now; nil: nothing speaks against it.
+	Refuse func(ctx context.Context, scope cutover.Scope, to cutover.Role) []string
+	Logger *slog.Logger
+}
+
+// Site is the servers as one account sees them.
+type Site interface {
+	// Conn is the gateway's own connection.
+	Conn() *nats.Conn
+	Stream(name string) cutover.Upstream
+	Streams(ctx context.Context) ([]*server.StreamInfo, error)
+	// Capture returns what copies a stream into its standby. It runs from Start to Stop.
+	Capture(name string, to cutover.Copy) Capture
+}
+
+// Capture copies one stream.
+type Capture interface {
+	Start()
+	Stop()
+	// Nudge says that there is something to copy, or that the stream may have changed.
+	Nudge()
+	// Settle waits until the standby is durably equal to the stream, whose last sequence is last and which does not change.
+	Settle(ctx context.Context, last uint64) error
+}
+
+// Engine moves streams. Safe for concurrent use.
+type Engine struct {
+	o       Options
+	journal *journal
+	ctx     context.Context // of everything that runs beside; ends with Close
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	epoch   uint64
+	marked  bool // some stream was here once
+	streams map[cutover.Scope]*stream
+}
+
+// Phase is where a stream is on its way.
+type Phase string
+
+// The phases.
+const (
+	PhaseShadow      Phase = "shadow"   // the servers have the say, a copy is kept here
+	PhaseFlipping    Phase = "flipping" // about to be taken over
+	PhaseEHDB        Phase = "ehdb"     // the gateway has the say, the servers are kept equal
+	PhaseRollingBack Phase = "rolling_back"
+	PhaseComplete    Phase = "complete" // the gateway has the say, for good
+)
+
+// stream is a stream under watch.
+type stream struct {
+	name  cutover.Scope
+	op    sync.Mutex // held by what moves it
+	notes *relay.Scope
+	copy  cutover.Copy
+	up    cutover.Upstream
+	site  Site
+	cap   Capture
+	ids   window
+
+	// The following are guarded by Engine.mu.
+	phase    Phase
+	config   server.StreamConfig
+	deliver  []string // where consumers push to
+	here     *authority
+	since    time.Time // of phase
+	lastErr  string    // of the last attempt to move it
+	lastMove *Move
+}
+
+// authority is what runs while the gateway has the say about a stream.
+type authority struct {
+	chain  *reverse.Chain // nil: the way back was given up
+	ghosts *reverse.Ghosts
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
+}
+
+// Open reads the journal and takes up what it says: streams that are served from here are so before Open returns.
+func Open(ctx context.Context, o Options) (*Engine, error) {
+	j, err := openJournal(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{o: o, journal: j, streams: make(map[cutover.Scope]*stream)}
+	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	of, epoch := standings(j.all())
+	e.epoch = epoch
+	for name, st := range of {
+		e.marked = e.marked || !st.since.IsZero()
+		if !st.watched {
+			continue
+		}
+		if err := e.resume(ctx, name, st); err != nil {
+			e.Close()
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return e, e.route()
+}
+
+// resume takes a stream up after a restart. An intent that has no end is one that had no effect.
+func (e *Engine) resume(ctx context.Context, name cutover.Scope, st *standing) error {
+	if st.open != "" {
+		if err := e.record(&Entry{Scope: name, Event: EventAbort, Reason: "the gateway ended in the middle"}); err != nil {
+			return err
+		}
+	}
+	if !st.here {
+		return e.watch(ctx, name)
+	}
+	c, err := e.o.Local.Stream(name.Account, name.Stream)
+	if err != nil {
+		return err
+	}
+	s, err := e.newStream(name, c)
+	if err != nil {
+		return err
+	}
+	if err := c.SetRole(ctx, cutover.Authority); err != nil { // it may have ended right behind the record
+		return err
+	}
+	s.phase, s.since, s.config = PhaseEHDB, st.since, c.Config()
+	if st.complete {
+		s.phase = PhaseComplete
+	}
+	e.mu.Lock()
+	e.streams[name] = s
+	e.mu.Unlock()
+	s.setDeliver(e)
+	e.serve(s)
+	return nil
+}
+
+// newStream returns a stream that is in no phase yet.
+func (e *Engine) newStream(name cutover.Scope, c cutover.Copy) (*stream, error) {
+	site, err := e.o.Site(name.Account)
+	if err != nil {
+		return nil, err
+	}
+	s := &stream{name: name, copy: c, site: site, up: site.Stream(name.Stream)}
+	s.notes = relay.NewScope(name, relay.Options{
+		Acknowledged: func(n *relay.Noted) {
+			s.ids.note(n)
+			if f := e.o.Acknowledged; f != nil {
+				f(name, n)
+			}
+			if s.cap != nil {
+				s.cap.Nudge()
+			}
+		},
+		Barrier: s.barrier,
+		Stray:   func(reply []byte) { e.stray(s, string(reply)) },
+		Changed: func() {
+			if s.cap != nil {
+				s.cap.Nudge()
+			}
+		},
+	})
+	return s, nil
+}
+
+// barrier holds acks of streams that forget what is acknowledged until the copy is durable.
+func (s *stream) barrier(seq uint64) <-chan struct{} {
+	if s.copy.Config().Retention == server.LimitsPolicy {
+		return nil
+	}
+	durable, moved := s.copy.Progress()
+	if seq <= durable {
+		return nil
+	}
+	s.cap.Nudge()
+	return moved
+}
+
+func (e *Engine) stray(s *stream, reply string) {
+	e.mu.Lock()
+	h := s.here
+	e.mu.Unlock()
+	if h != nil && h.ghosts != nil {
+		h.ghosts.Stray(reply)
+	}
+}
+
+// Watch brings a stream of the servers under watch: its shadow begins.
+func (e *Engine) Watch(ctx context.Context, name cutover.Scope, by string) error {
+	e.mu.Lock()
+	known := e.streams[name] != nil
+	e.mu.Unlock()
+	if known {
+		return nil
+	}
+	if err := e.watch(ctx, name); err != nil {
+		return err
+	}
+	if err := e.record(&Entry{Scope: name, Event: EventShadow, By: by}); err != nil {
+		return err
+	}
+	return e.route()
+}
+
+func (e *Engine) watch(ctx context.Context, name cutover.Scope) error {
+	site, err := e.o.Site(name.Account)
+	if err != nil {
+		return err
+	}
+	info, err := site.Stream(name.Stream).Info(ctx)
+	if err != nil {
+		return err
+	}
+	c, err := e.o.Local.Create(ctx, name.Account, &info.Config, info.Created, max(info.State.FirstSeq, 1))
+	if err != nil {
+		return err
+	}
+	s, err := e.newStream(name, c)
+	if err != nil {
+		return err
+	}
+	s.phase, s.since, s.config = PhaseShadow, time.Now(), info.Config
+	s.cap = site.Capture(name.Stream, c)
+	e.mu.Lock()
+	e.streams[name] = s
+	e.mu.Unlock()
+	s.cap.Start()
+	e.running.Go(func() { e.observe(s) })
+	return nil
+}
+
+// observeEvery is how often the servers are asked what a stream under watch is like.
+const observeEvery = 2 * time.Second
+
+// observe keeps what is known of a stream up to date while the servers have the say.
+func (e *Engine) observe(s *stream) {
+	t := time.NewTicker(observeEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-t.C:
+		}
+		e.mu.Lock()
+		phase, watched := s.phase, e.streams[s.name] == s
+		e.mu.Unlock()
+		if !watched || phase != PhaseShadow {
+			if !watched || phase == PhaseComplete {
+				return
+			}
+			continue
+		}
+		ctx, cancel := context.WithTimeout(e.ctx, observeEvery)
+		err := e.refresh(ctx, s)
+		cancel()
+		if err != nil && e.ctx.Err() == nil {
+			e.o.Logger.Warn("Stream {stream} upstream could not be looked at: {error}",
+				slog.String("stream", s.name.String()), slog.Any("error", err))
+		}
+	}
+}
+
+// refresh asks the servers about a stream and its consumers.
+func (e *Engine) refresh(ctx context.Context, s *stream) error {
+	info, err := s.up.Info(ctx)
+	if err != nil {
+		return err
+	}
+	consumers, err := s.up.Consumers(ctx)
+	if err != nil {
+		return err
+	}
+	s.notes.Settle(consumers)
+	e.mu.Lock()
+	changed := !slices.Equal(s.config.Subjects, info.Config.Subjects)
+	s.config = info.Config
+	e.mu.Unlock()
+	if changed {
+		return e.route()
+	}
+	return nil
+}
+
+// setDeliver notes where the consumers of a stream push to.
+func (s *stream) setDeliver(e *Engine) {
+	list, err := s.copy.Consumers()
+	if err != nil {
+		return
+	}
+	var out []string
+	for i := range list {
+		if d := list[i].Config.DeliverSubject; d != "" {
+			out = append(out, d)
+		}
+	}
+	e.mu.Lock()
+	s.deliver = out
+	e.mu.Unlock()
+}
+
+// route makes the relay decide by the phases as they are.
+func (e *Engine) route() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var routes []relay.Route
+	for _, s := range e.streams {
+		r := relay.Route{Scope: s.notes, Subjects: s.config.Subjects}
+		if len(r.Subjects) == 0 && s.config.Mirror == nil {
+			r.Subjects = []string{s.name.Stream}
+		}
+		switch s.phase {
+		case PhaseShadow:
+			r.State = relay.Upstream
+		case PhaseFlipping, PhaseRollingBack:
+			r.State = relay.Held
+		case PhaseEHDB, PhaseComplete:
+			r.State, r.Deliver = relay.Here, s.deliver
+		}
+		routes = append(routes, r)
+	}
+	t, err := relay.NewTable(e.epoch, routes, e.marked)
+	if err != nil {
+		return err
+	}
+	e.o.Relay.Use(t)
+	return nil
+}
+
+// enter puts a stream into a phase, at once for all messages to come.
+func (e *Engine) enter(s *stream, p Phase) error {
+	e.mu.Lock()
+	s.phase, s.since = p, time.Now()
+	e.mu.Unlock()
+	return e.route()
+}
+
+// record makes an entry durable. Events that change authority begin an epoch.
+func (e *Engine) record(entry *Entry) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	entry.Time, entry.Epoch = time.Now().UTC(), e.epoch
+	if entry.Event == EventFlip || entry.Event == EventRollback {
+		entry.Epoch++
+	}
+	if err := e.journal.add(entry); err != nil {
+		return err
+	}
+	if entry.Epoch != e.epoch {
+		e.epoch, e.marked = entry.Epoch, true
+	}
+	return nil
+}
+
+// find returns a stream under watch.
+func (e *Engine) find(name cutover.Scope) (*stream, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.streams[name]; s != nil {
+		return s, nil
+	}
+	return nil, fmt.Errorf("%s is not under watch: ehdbctl shadow start --scope stream=%s", name, name.Stream)
+}
+
+// ghostEvery is how often the consumers upstream are brought near those here.
+const ghostEvery = time.Second
+
+// serve runs what the gateway has to do beside while it has the say about s.
+func (e *Engine) serve(s *stream) {
+	ctx, cancel := context.WithCancel(e.ctx)
+	h := &authority{stop: cancel}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.here = h
+	if s.phase == PhaseComplete {
+		return
+	}
+	subjects := s.config.Subjects
+	if len(subjects) == 0 {
+		subjects = []string{s.name.Stream}
+	}
+	h.chain = reverse.NewChain(s.site.Conn(), s.copy, s.up, s.name.Stream, subjects, e.epoch, e.o.Logger)
+	h.ghosts = reverse.NewGhosts(s.site.Conn(), s.copy, s.up, s.name.Stream, e.o.Logger)
+	h.ended.Go(func() {
+		if err := h.chain.Run(ctx); errors.Is(err, reverse.ErrForked) {
+			e.o.Logger.Error("Reverse chain of {stream} has ended, a rollback would lose messages: {error}",
+				slog.String("stream", s.name.String()), slog.Any("error", err))
+		}
+	})
+	h.ended.Go(func() { h.ghosts.Follow(ctx, ghostEvery) })
+}
+
+// unserve ends what serve runs.
+func (e *Engine) unserve(s *stream) {
+	e.mu.Lock()
+	h := s.here
+	s.here = nil
+	e.mu.Unlock()
+	if h == nil {
+		return
+	}
+	h.stop()
+	h.ended.Wait()
+	if h.ghosts != nil {
+		h.ghosts.Close()
+	}
+}
+
+// Close ends everything. Who has the say does not change.
+func (e *Engine) Close() {
+	e.cancel()
+	e.mu.Lock()
+	list := make([]*stream, 0, len(e.streams))
+	for _, s := range e.streams {
+		list = append(list, s)
+	}
+	e.mu.Unlock()
+	for _, s := range list {
+		e.unserve(s)
+		if s.cap != nil {
+			s.cap.Stop()
+		}
+	}
+	e.running.Wait()
+	_ = e.journal.close() // every entry was synced
+}
+
+// Streams returns the streams under watch, by name.
+func (e *Engine) Streams() []cutover.Scope {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := make([]cutover.Scope, 0, len(e.streams))
+	for name := range e.streams {
+		list = append(list, name)
+	}
+	slices.SortFunc(list, func(a, b cutover.Scope) int {
+		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Stream, b.Stream))
+	})
+	return list
+}
+
+// Journal returns what was decided, oldest first.
+func (e *Engine) Journal() []Entry { return e.journal.all() }

@@ -1,0 +1,182 @@
+package flip
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+)
+
+// Event is what an entry of the journal records.
+type Event string
+
+// The events. Authority changes with EventFlip and EventRollback alone.
+const (
+	EventShadow         Event = "shadow"          // a stream came under watch
+	EventForget         Event = "forget"          // it is not any more
+	EventIntent         Event = "intent"          // a flip began
+	EventFlip           Event = "flip"            // the gateway has the say
+	EventRollbackIntent Event = "rollback_intent" // a rollback began
+	EventRollback       Event = "rollback"        // the servers have the say
+	EventAbort          Event = "abort"           // what an intent began ended without effect
+	EventComplete       Event = "complete"        // the way back was given up
+)
+
+// Entry is one line of the journal.
+type Entry struct {
+	Time   time.Time       `json:"time"`
+	Epoch  uint64          `json:"epoch"` // after the event
+	Scope  cutover.Scope   `json:"scope"`
+	Event  Event           `json:"event"`
+	Last   uint64          `json:"last_seq,omitempty"` // of the stream, where authority changes
+	By     string          `json:"by,omitempty"`       // who asked for it
+	Reason string          `json:"reason,omitempty"`   // why, or why not
+	Plan   string          `json:"plan,omitempty"`     // digest of the plan that was agreed to
+	Detail json.RawMessage `json:"detail,omitempty"`
+}
+
+// journal is the file of the entries: each a line of JSON behind its checksum.
+type journal struct {
+	mu      sync.Mutex
+	path    string
+	file    *os.File
+	entries []Entry
+}
+
+const journalName = "cutover.journal"
+
+// openJournal reads the journal in dir, which is made if it is not there. A line that was cut off at the end is dropped: its
+// event had not taken effect. Anything else that does not verify is an error.
+func openJournal(dir string) (*journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	j := &journal{path: filepath.Join(dir, journalName)}
+	data, err := os.ReadFile(j.path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	good := 0
+	for len(data[good:]) > 0 {
+		line, rest, whole := bytes.Cut(data[good:], []byte{'\n'})
+		e, err := parseLine(line)
+		if !whole || err != nil && len(rest) == 0 {
+			break // cut off by a crash
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s is damaged at byte %d: %w; restore it from a copy: it says which streams are "+
+				"served from here", j.path, good, err)
+		}
+		j.entries = append(j.entries, *e)
+		good += len(line) + 1
+	}
+	if j.file, err = os.OpenFile(j.path, os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(j.file.Truncate(int64(good)), seekEnd(j.file), j.file.Sync(), syncDir(dir)); err != nil {
+		return nil, errors.Join(err, j.file.Close())
+	}
+	return j, nil
+}
+
+func seekEnd(f *os.File) error {
+	_, err := f.Seek(0, 2) //nolint:mnd // io.SeekEnd
+	return err
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir) //nolint:gosec // the operator's own directory
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func parseLine(line []byte) (*Entry, error) {
+	var sum uint32
+	head, doc, ok := bytes.Cut(line, []byte{' '})
+	if _, err := fmt.Sscanf(string(head), "%08x", &sum); !ok || err != nil {
+		return nil, errors.New("no checksum")
+	}
+	if crc32.Checksum(doc, castagnoli) != sum {
+		return nil, errors.New("the checksum does not match")
+	}
+	var e Entry
+	return &e, json.Unmarshal(doc, &e)
+}
+
+// add makes an entry durable.
+func (j *journal) add(e *Entry) error {
+	doc, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	line := append(fmt.Appendf(nil, "%08x ", crc32.Checksum(doc, castagnoli)), doc...)
+	if _, err := j.file.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("%s: %w", j.path, err)
+	}
+	if err := j.file.Sync(); err != nil {
+		return fmt.Errorf("%s: %w", j.path, err)
+	}
+	j.entries = append(j.entries, *e)
+	return nil
+}
+
+// all returns the entries, oldest first. They are not to be changed.
+func (j *journal) all() []Entry {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.entries[:len(j.entries):len(j.entries)]
+}
+
+func (j *journal) close() error { return j.file.Close() }
+
+// standing is what the journal says about one stream.
+type standing struct {
+	watched, here, complete bool
+	open                    Event // the intent that has not ended; empty: none
+	last                    uint64
+	since                   time.Time // of the last change of authority
+}
+
+// standings replays the journal.
+func standings(entries []Entry) (of map[cutover.Scope]*standing, epoch uint64) {
+	of = make(map[cutover.Scope]*standing)
+	for i := range entries {
+		e := &entries[i]
+		epoch = max(epoch, e.Epoch)
+		s := of[e.Scope]
+		if s == nil {
+			s = &standing{}
+			of[e.Scope] = s
+		}
+		switch e.Event {
+		case EventShadow:
+			s.watched = true
+		case EventForget:
+			*s = standing{}
+		case EventIntent, EventRollbackIntent:
+			s.open = e.Event
+		case EventAbort:
+			s.open = ""
+		case EventFlip:
+			s.open, s.here, s.last, s.since = "", true, e.Last, e.Time
+		case EventRollback:
+			s.open, s.here, s.last, s.since = "", false, e.Last, e.Time
+		case EventComplete:
+			s.complete = true
+		}
+	}
+	return of, epoch
+}

@@ -1,0 +1,47 @@
+package flip
+
+import (
+	"time"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/relay"
+	"github.com/noetl/ehdb-gateway/cutover/reverse"
+)
+
+// Status is how a stream stands.
+type Status struct {
+	Scope    cutover.Scope
+	Phase    Phase
+	Since    time.Time
+	Epoch    uint64
+	Here     uint64 // last sequence that is durable here
+	Counts   relay.Counts
+	Reverse  *reverse.Status // nil: no chain
+	Rollback Bound
+	LastErr  string // of the last attempt to move it
+	LastMove *Move
+}
+
+// Status returns how a stream stands.
+func (e *Engine) Status(name cutover.Scope) (*Status, error) {
+	s, err := e.find(name)
+	if err != nil {
+		return nil, err
+	}
+	bound, err := e.RollbackBound(name)
+	if err != nil {
+		return nil, err
+	}
+	here, _ := s.copy.Progress()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	st := &Status{
+		Scope: name, Phase: s.phase, Since: s.since, Epoch: e.epoch, Here: here, Counts: s.notes.Counts(),
+		Rollback: bound, LastErr: s.lastErr, LastMove: s.lastMove,
+	}
+	if s.here != nil && s.here.chain != nil {
+		r := s.here.chain.Status()
+		st.Reverse = &r
+	}
+	return st, nil
+}

@@ -1,0 +1,354 @@
+package flip
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/internal/bus"
+)
+
+// Bounds of a fence.
+const (
+	DefaultFence = 1500 * time.Millisecond // below every timeout of a client
+	MaxFence     = 3 * time.Second
+	verifyTime   = 250 * time.Millisecond // that the stream must not have moved for
+	pollTime     = 2 * time.Millisecond
+	retryPause   = 500 * time.Millisecond
+)
+
+// MoveOptions say how a stream is to be moved.
+type MoveOptions struct {
+	By, Reason string
+	Fence      time.Duration // budget of one attempt; 0: DefaultFence
+	Retries    int           // more attempts after one that ran out of its budget
+	Expect     string        // digest of the plan that was agreed to; empty: any
+	Emergency  bool          // of a rollback: do not wait for what the servers lack
+}
+
+// Move is what moving a stream came to.
+type Move struct {
+	Scope      cutover.Scope
+	To         cutover.Role // of the gateway
+	Epoch      uint64
+	Last       uint64        // sequence that the new authority continues behind
+	Fence      time.Duration // how long what concerns the stream waited
+	Attempts   int
+	Consumers  int
+	Inexact    []string // consumers that may deliver something once more
+	Duplicates int      // at most so many messages are delivered once more
+	Lost       uint64   // messages that the servers lack: after an emergency only
+	At         time.Time
+}
+
+var (
+	// ErrRefused says that a move may not be made now. Nothing has happened.
+	ErrRefused = errors.New("refused")
+	// ErrBudget says that a fence lasted its whole budget and was lifted. Nothing has changed.
+	ErrBudget = errors.New("the fence's budget ran out")
+	// ErrMoved says that the stream went on behind the fence: somebody publishes around the gateway.
+	ErrMoved = errors.New("the stream moved behind the fence")
+)
+
+// Plan is what a move would do, and a digest that changes when that does.
+type Plan struct {
+	Scope   cutover.Scope `json:"scope"`
+	To      string        `json:"to"`
+	Epoch   uint64        `json:"epoch"`
+	Steps   []string      `json:"steps"`
+	Refusal []string      `json:"refusals,omitempty"`
+	Undo    string        `json:"undo"`
+	Digest  string        `json:"digest"`
+}
+
+// PlanFlip returns what Flip would do.
+func (e *Engine) PlanFlip(ctx context.Context, name cutover.Scope) (*Plan, error) {
+	s, err := e.find(name)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	epoch, cfg := e.epoch, s.config
+	e.mu.Unlock()
+	p := &Plan{
+		Scope: name, To: "ehdb", Epoch: epoch + 1, Refusal: e.refusals(ctx, s, cutover.Authority),
+		Undo: "ehdbctl rollback --scope stream=" + name.Stream,
+		Steps: []string{
+			"record the intent",
+			fmt.Sprintf("hold publishes, requests, acks and pulls of %s, at most %v", name.Stream, DefaultFence),
+			"wait until no publish waits for its PubAck and the servers have taken all that was sent",
+			"require the copy to be durably equal, take consumers and message ids over",
+			fmt.Sprintf("verify that the stream has not moved for %v", verifyTime),
+			fmt.Sprintf("record epoch %d: the gateway has the say", epoch+1),
+			"start the reverse chain and the ghosts of the consumers",
+			"release what was held, continue pulls here",
+		},
+	}
+	p.digest(cfg)
+	return p, nil
+}
+
+func (p *Plan) digest(cfg server.StreamConfig) {
+	doc, err := json.Marshal(struct {
+		Plan   Plan
+		Config server.StreamConfig
+	}{Plan{Scope: p.Scope, To: p.To, Epoch: p.Epoch, Steps: p.Steps}, cfg})
+	if err != nil {
+		panic("flip: " + err.Error())
+	}
+	sum := sha256.Sum256(doc)
+	const enough = 8
+	p.Digest = hex.EncodeToString(sum[:enough])
+}
+
+// refusals is why a stream may not be moved now.
+func (e *Engine) refusals(ctx context.Context, s *stream, to cutover.Role) (list []string) {
+	e.mu.Lock()
+	cfg, phase := s.config, s.phase
+	e.mu.Unlock()
+	want := PhaseShadow
+	if to == cutover.Standby {
+		want = PhaseEHDB
+	}
+	if phase != want {
+		list = append(list, fmt.Sprintf("the stream is in phase %s, not %s", phase, want))
+	}
+	if to == cutover.Authority {
+		list = append(list, unsupported(&cfg)...)
+		if n := len(e.o.Relay.Strangers(s.name.Account)); n > 0 {
+			list = append(list, fmt.Sprintf("%d clients are connected of which account or permissions are not known "+
+				"(ehdbctl bypass ls)", n))
+		}
+	}
+	if f := e.o.Refuse; f != nil {
+		list = append(list, f(ctx, s.name, to)...)
+	}
+	return list
+}
+
+// unsupported is what about a stream cannot be taken over and given back without loss.
+func unsupported(cfg *server.StreamConfig) (list []string) {
+	for name, used := range map[string]bool{
+		"it is a mirror: promote it, or move its origin": cfg.Mirror != nil,
+		"it has sources: move their origins, then it":    len(cfg.Sources) > 0,
+		"allow_msg_counter: increments cannot be published at a given sequence":          cfg.AllowMsgCounter,
+		"allow_msg_schedules: the servers would fire the schedules of the chain as well": cfg.AllowMsgSchedules,
+		"republish: the servers would republish what the chain publishes as well":        cfg.RePublish != nil,
+		"subject_transform: the chain cannot publish what was transformed":               cfg.SubjectTransform != nil,
+		"sealed": cfg.Sealed,
+	} {
+		if used {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// Flip makes the gateway the authority of a stream. An error means that the servers still are.
+func (e *Engine) Flip(ctx context.Context, name cutover.Scope, o MoveOptions) (*Move, error) {
+	return e.attempts(ctx, name, cutover.Authority, o, e.takeOver)
+}
+
+// attempts moves a stream, again if the budget runs out.
+func (e *Engine) attempts(
+	ctx context.Context, name cutover.Scope, to cutover.Role, o MoveOptions,
+	try func(context.Context, *stream, *MoveOptions, *Move) error,
+) (*Move, error) {
+	s, err := e.find(name)
+	if err != nil {
+		return nil, err
+	}
+	if !s.op.TryLock() {
+		return nil, fmt.Errorf("%w: %s is being moved already", ErrRefused, name)
+	}
+	defer s.op.Unlock()
+	if o.Fence <= 0 {
+		o.Fence = DefaultFence
+	}
+	if o.Fence > MaxFence {
+		return nil, fmt.Errorf("%w: a fence of %v; at most %v, beyond that clients give up", ErrRefused, o.Fence, MaxFence)
+	}
+	if list := e.refusals(ctx, s, to); len(list) > 0 && !o.Emergency {
+		return nil, fmt.Errorf("%w: %s: %v", ErrRefused, name, list)
+	}
+	m := &Move{Scope: name, To: to}
+	for m.Attempts = 1; ; m.Attempts++ {
+		err = try(ctx, s, &o, m)
+		if err == nil || !errors.Is(err, ErrBudget) || m.Attempts > o.Retries || ctx.Err() != nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryPause):
+		}
+	}
+	m.At = time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		s.lastErr = err.Error()
+		return nil, err
+	}
+	s.lastErr, s.lastMove = "", m
+	return m, nil
+}
+
+// takeOver is one attempt of Flip.
+func (e *Engine) takeOver(ctx context.Context, s *stream, o *MoveOptions, m *Move) (err error) {
+	if o.Expect != "" {
+		plan, err := e.PlanFlip(ctx, s.name)
+		if err != nil {
+			return err
+		}
+		if plan.Digest != o.Expect {
+			return fmt.Errorf("%w: the plan is %s now, not %s: look at it again", ErrRefused, plan.Digest, o.Expect)
+		}
+	}
+	if err := e.record(&Entry{Scope: s.name, Event: EventIntent, By: o.By, Reason: o.Reason, Plan: o.Expect}); err != nil {
+		return err
+	}
+	fenced, cancel := context.WithTimeoutCause(ctx, o.Fence, ErrBudget)
+	defer cancel()
+	since := time.Now()
+	if err := e.enter(s, PhaseFlipping); err != nil {
+		return e.abort(s, PhaseShadow, err)
+	}
+	last, list, err := e.drain(fenced, s)
+	if err != nil {
+		return e.abort(s, PhaseShadow, err)
+	}
+	m.Last, m.Consumers, m.Inexact, m.Duplicates = last, len(list), nil, 0
+	for i := range list {
+		if !list[i].Exact {
+			m.Inexact = append(m.Inexact, list[i].Name)
+			m.Duplicates += len(list[i].State.Pending)
+		}
+	}
+	entry := &Entry{Scope: s.name, Event: EventFlip, Last: last, By: o.By, Reason: o.Reason, Plan: o.Expect}
+	if err := e.record(entry); err != nil {
+		return e.abort(s, PhaseShadow, err)
+	}
+	m.Epoch = entry.Epoch
+	e.own(s)
+	m.Fence = time.Since(since)
+	e.o.Logger.Info("Stream {stream} is served from here: epoch {epoch}, behind sequence {last}, held for {fence}",
+		slog.String("stream", s.name.String()), slog.Uint64("epoch", m.Epoch), slog.Uint64("last", last),
+		slog.Duration("fence", m.Fence))
+	return nil
+}
+
+// abort lifts the fence. Nothing has happened.
+func (e *Engine) abort(s *stream, back Phase, cause error) error {
+	err := e.enter(s, back)
+	return errors.Join(cause, err, e.record(&Entry{Scope: s.name, Event: EventAbort, Reason: cause.Error()}))
+}
+
+// drain waits until nothing is on its way to a stream that is held, and takes over what is to be taken over.
+func (e *Engine) drain(ctx context.Context, s *stream) (last uint64, list []cutover.ConsumerCopy, err error) {
+	if err := e.o.Barrier(ctx); err != nil {
+		return 0, nil, fmt.Errorf("the servers did not take what was sent: %w", err)
+	}
+	for s.notes.InFlight() > 0 {
+		if err := sleep(ctx, pollTime); err != nil {
+			return 0, nil, fmt.Errorf("%d publishes have no PubAck: %w", s.notes.InFlight(), err)
+		}
+	}
+	quiet := time.Now()
+	for {
+		info, err := s.up.Info(ctx)
+		if err != nil {
+			return 0, nil, err
+		}
+		last = info.State.LastSeq
+		if err := s.cap.Settle(ctx, last); err != nil {
+			return 0, nil, fmt.Errorf("the copy is not equal: %w", err)
+		}
+		if list, err = e.transfer(ctx, s); err != nil {
+			return 0, nil, err
+		}
+		if err := sleep(ctx, time.Until(quiet.Add(verifyTime))); err != nil {
+			return 0, nil, err
+		}
+		again, err := s.up.Info(ctx)
+		if err != nil {
+			return 0, nil, err
+		}
+		same, err := e.unmoved(ctx, s, list)
+		if err != nil {
+			return 0, nil, err
+		}
+		if again.State.LastSeq == last && again.State.Msgs == info.State.Msgs && same {
+			return last, list, nil
+		}
+		quiet = time.Now()
+		if again.State.LastSeq != last {
+			e.o.Logger.Warn("Stream {stream} moved from {from} to {to} behind the fence",
+				slog.String("stream", s.name.String()), slog.Uint64("from", last), slog.Uint64("to", again.State.LastSeq))
+			err = ErrMoved
+		}
+		if ctx.Err() != nil {
+			return 0, nil, errors.Join(err, context.Cause(ctx))
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// own makes the gateway serve a stream that it has the say about. It does not give up: there is no way back but a rollback.
+func (e *Engine) own(s *stream) {
+	s.cap.Stop()
+	for {
+		err := s.copy.SetRole(e.ctx, cutover.Authority)
+		if err == nil || e.ctx.Err() != nil {
+			break
+		}
+		e.o.Logger.Error("Stream {stream} cannot be served yet: {error}",
+			slog.String("stream", s.name.String()), slog.Any("error", err))
+		_ = sleep(e.ctx, retryPause)
+	}
+	s.setDeliver(e)
+	if err := e.enter(s, PhaseEHDB); err != nil { // the subjects were good before
+		e.o.Logger.Error("Routes: {error}", slog.Any("error", err))
+	}
+	e.pullHere(s)
+	e.serve(s)
+}
+
+// pullHere continues the pull requests that the servers hold.
+func (e *Engine) pullHere(s *stream) {
+	list := e.o.Relay.MovePulls(s.notes)
+	if len(list) == 0 {
+		return
+	}
+	session, err := e.o.Bus.Open(bus.KindService, bus.Identity{Account: s.name.Account}, nil)
+	if err != nil {
+		e.o.Logger.Error("Pull requests of {stream} are not continued: {error}",
+			slog.String("stream", s.name.String()), slog.Any("error", err))
+		return
+	}
+	defer session.Close()
+	for i := range list {
+		session.Publish(&bus.Msg{
+			Subject: []byte("$JS.API.CONSUMER.MSG.NEXT." + s.name.Stream + "." + list[i].Consumer),
+			Reply:   []byte(list[i].Inbox), Data: list[i].Request,
+		})
+	}
+	session.Flush()
+}
