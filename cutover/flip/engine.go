@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -90,7 +91,7 @@ type stream struct {
 	copy  cutover.Copy
 	up    cutover.Upstream
 	site  Site
-	cap   Capture
+	cap   captor
 	ids   window
 
 	// The following are guarded by Engine.mu.
@@ -180,19 +181,37 @@ func (e *Engine) newStream(name cutover.Scope, c cutover.Copy) (*stream, error) 
 			if f := e.o.Acknowledged; f != nil {
 				f(name, n)
 			}
-			if s.cap != nil {
-				s.cap.Nudge()
-			}
+			s.cap.nudge()
 		},
 		Barrier: s.barrier,
 		Stray:   func(reply []byte) { e.stray(s, string(reply)) },
-		Changed: func() {
-			if s.cap != nil {
-				s.cap.Nudge()
-			}
-		},
+		Changed: s.cap.nudge,
 	})
 	return s, nil
+}
+
+// captor holds the capture of a stream, once there is one.
+type captor struct{ at atomic.Pointer[Capture] }
+
+func (c *captor) set(v Capture) { c.at.Store(&v) }
+
+func (c *captor) get() Capture {
+	if v := c.at.Load(); v != nil {
+		return *v
+	}
+	return nil
+}
+
+func (c *captor) nudge() {
+	if v := c.get(); v != nil {
+		v.Nudge()
+	}
+}
+
+func (c *captor) stop() {
+	if v := c.get(); v != nil {
+		v.Stop()
+	}
 }
 
 // barrier holds acks of streams that forget what is acknowledged until the copy is durable.
@@ -204,7 +223,7 @@ func (s *stream) barrier(seq uint64) <-chan struct{} {
 	if seq <= durable {
 		return nil
 	}
-	s.cap.Nudge()
+	s.cap.nudge()
 	return moved
 }
 
@@ -252,11 +271,11 @@ func (e *Engine) watch(ctx context.Context, name cutover.Scope) error {
 		return err
 	}
 	s.phase, s.since, s.config = PhaseShadow, time.Now(), info.Config
-	s.cap = site.Capture(name.Stream, c)
+	s.cap.set(site.Capture(name.Stream, c))
 	e.mu.Lock()
 	e.streams[name] = s
 	e.mu.Unlock()
-	s.cap.Start()
+	s.cap.get().Start()
 	e.running.Go(func() { e.observe(s) })
 	return nil
 }
@@ -449,9 +468,7 @@ func (e *Engine) Close() {
 	e.mu.Unlock()
 	for _, s := range list {
 		e.unserve(s)
-		if s.cap != nil {
-			s.cap.Stop()
-		}
+		s.cap.stop()
 	}
 	e.running.Wait()
 	_ = e.journal.close() // every entry was synced

@@ -96,12 +96,12 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 	}
 	m.Epoch = entry.Epoch
 	e.unserve(s)
-	if s.cap == nil {
-		s.cap = s.site.Capture(s.name.Stream, s.copy)
+	if s.cap.get() == nil {
+		s.cap.set(s.site.Capture(s.name.Stream, s.copy))
 		e.running.Go(func() { e.observe(s) })
 	}
 	err = e.enter(s, PhaseShadow)
-	s.cap.Start()
+	s.cap.get().Start()
 	m.Fence = time.Since(since)
 	e.o.Logger.Info("Stream {stream} is served by the servers: epoch {epoch}, behind sequence {last}, held for {fence}",
 		slog.String("stream", s.name.String()), slog.Uint64("epoch", m.Epoch), slog.Uint64("last", last),
@@ -207,7 +207,7 @@ func (e *Engine) Forget(ctx context.Context, name cutover.Scope, by string) erro
 	if phase != PhaseShadow {
 		return fmt.Errorf("%w: %s is in phase %s: roll it back first", ErrRefused, name, phase)
 	}
-	s.cap.Stop()
+	s.cap.stop()
 	if err := e.record(&Entry{Scope: name, Event: EventForget, By: by}); err != nil {
 		return err
 	}

@@ -268,7 +268,7 @@ func (e *Engine) drain(ctx context.Context, s *stream) (last uint64, list []cuto
 			return 0, nil, err
 		}
 		last = info.State.LastSeq
-		if err := s.cap.Settle(ctx, last); err != nil {
+		if err := s.cap.get().Settle(ctx, last); err != nil {
 			return 0, nil, fmt.Errorf("the copy is not equal: %w", err)
 		}
 		if list, err = e.transfer(ctx, s); err != nil {
@@ -313,7 +313,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // own makes the gateway serve a stream that it has the say about. It does not give up: there is no way back but a rollback.
 func (e *Engine) own(s *stream) {
-	s.cap.Stop()
+	s.cap.stop()
 	for {
 		err := s.copy.SetRole(e.ctx, cutover.Authority)
 		if err == nil || e.ctx.Err() != nil {
