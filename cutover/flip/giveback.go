@@ -159,6 +159,9 @@ func (e *Engine) handBack(ctx context.Context, s *stream, h *authority, o *MoveO
 			theirs.Msgs, theirs.LastSeq, ours.Msgs, last)
 	}
 	list, err := s.copy.Consumers()
+	for i := range list {
+		s.notes.Seed(list[i].Name, list[i].Config.AckPolicy, &list[i].State)
+	}
 	m.Consumers = len(list)
 	return last, err
 }

@@ -147,6 +147,20 @@ func (s *Scope) Settle(infos []*server.ConsumerInfo) {
 	maps.DeleteFunc(s.tracker.consumers, func(name string, _ *tracked) bool { return !names[name] })
 }
 
+// Seed replaces what is tracked of a consumer by what is known: its state when it came back to the servers.
+func (s *Scope) Seed(consumer string, policy server.AckPolicy, state *server.ConsumerState) {
+	c := &tracked{
+		pending: make(map[uint64]Delivery, len(state.Pending)), acked: make(map[uint64]struct{}),
+		floor: state.AckFloor.Stream, policy: policy, known: true,
+	}
+	for seq, p := range state.Pending {
+		c.pending[seq] = Delivery{Consumer: p.Sequence, Deliveries: state.Redelivered[seq] + 1, At: p.Timestamp}
+	}
+	s.tracker.mu.Lock()
+	defer s.tracker.mu.Unlock()
+	s.tracker.consumers[consumer] = c
+}
+
 // Outstanding returns what a consumer has delivered through the gateway without an ack, by stream sequence, and the
 // messages above its floor that are known to be done. complete: nothing was forgotten for want of room.
 func (s *Scope) Outstanding(consumer string) (pending map[uint64]Delivery, done map[uint64]struct{}, complete bool) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/subjects"
 )
 
 // Ghosts take part in the consumers of the servers' stream in the clients' place: they take what clients have taken
@@ -187,14 +189,14 @@ func (g *Ghosts) listen(cfg *server.ConsumerConfig, name string) error {
 	return nil
 }
 
-// pullTime bounds one round of pulls: what is there comes at once.
-const pullTime = 2 * time.Second
-
-// catchUp takes what the consumer here has delivered and the one upstream has not.
+// catchUp takes what the consumer here has delivered and the one upstream has not, and nothing behind it.
 func (g *Ghosts) catchUp(ctx context.Context, c *cutover.ConsumerCopy, info *server.ConsumerInfo) error {
-	want := c.State.Delivered.Stream
-	if info.Delivered.Stream >= want || c.Config.DeliverSubject != "" {
+	if info.Delivered.Stream >= c.State.Delivered.Stream || c.Config.DeliverSubject != "" {
 		return nil
+	}
+	todo, err := g.undelivered(ctx, &c.Config, info.Delivered.Stream+1, c.State.Delivered.Stream)
+	if err != nil || len(todo) == 0 {
+		return err
 	}
 	inbox := nats.NewInbox()
 	sub, err := g.conn.SubscribeSync(inbox)
@@ -202,45 +204,56 @@ func (g *Ghosts) catchUp(ctx context.Context, c *cutover.ConsumerCopy, info *ser
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	left := func() (uint64, error) {
-		infos, err := g.to.Consumers(ctx)
-		if err != nil {
-			return 0, err
-		}
-		for _, i := range infos {
-			if i.Name == c.Name {
-				return i.Delivered.Stream, nil
-			}
-		}
-		return 0, fmt.Errorf("it is gone")
-	}
-	pending := make(map[uint64]bool, len(c.State.Pending))
-	for seq := range c.State.Pending {
-		pending[seq] = true
-	}
-	for at := info.Delivered.Stream; at < want; {
-		const batch = 256
+	for len(todo) > 0 {
+		const most = 256
+		batch := min(len(todo), most)
 		if err := g.conn.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+g.stream+"."+c.Name, inbox,
 			fmt.Appendf(nil, `{"batch":%d,"no_wait":true}`, batch)); err != nil {
 			return err
 		}
-		n, err := g.taken(ctx, sub, c, pending, batch)
+		n, err := g.taken(ctx, sub, c, todo, batch)
 		if err != nil {
 			return err
 		}
-		if at, err = left(); err != nil {
-			return err
-		}
-		if n == 0 && at < want { // what is left was removed, or does not concern this consumer
+		if n == 0 { // max_ack_pending is reached, or what is left was removed
 			return nil
 		}
 	}
 	return nil
 }
 
-// taken receives one batch and acknowledges what is done here.
+// undelivered returns the sequences from first to last of the servers' stream that a consumer selects.
+func (g *Ghosts) undelivered(
+	ctx context.Context, cfg *server.ConsumerConfig, first, last uint64,
+) (map[uint64]bool, error) {
+	filters := cfg.FilterSubjects
+	if cfg.FilterSubject != "" {
+		filters = []string{cfg.FilterSubject}
+	}
+	out := make(map[uint64]bool)
+	var failure error
+	err := g.to.Read(ctx, first, func(r *cutover.Record, err error) bool {
+		if err != nil {
+			failure = err
+			return false
+		}
+		if r.Seq > last {
+			return false
+		}
+		if len(filters) == 0 || slices.ContainsFunc(filters, func(f string) bool { return subjects.Match(f, r.Subject) }) {
+			out[r.Seq] = true
+		}
+		return true
+	})
+	return out, errors.Join(failure, err)
+}
+
+// pullTime bounds one round of pulls: what is there comes at once.
+const pullTime = 2 * time.Second
+
+// taken receives one batch, takes it off todo and acknowledges what is done here.
 func (g *Ghosts) taken(
-	ctx context.Context, sub *nats.Subscription, c *cutover.ConsumerCopy, pending map[uint64]bool, batch int,
+	ctx context.Context, sub *nats.Subscription, c *cutover.ConsumerCopy, todo map[uint64]bool, batch int,
 ) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pullTime)
 	defer cancel()
@@ -249,18 +262,25 @@ func (g *Ghosts) taken(
 		if err != nil {
 			return n, err
 		}
-		if m.Reply == "" {
+		_, seq, ok := ackOf(m.Reply)
+		if !ok {
 			return n, nil // a status: there is no more
 		}
 		n++
-		if _, seq, ok := ackOf(m.Reply); ok && (seq > c.State.Delivered.Stream || pending[seq]) {
+		delete(todo, seq)
+		_, pending := c.State.Pending[seq]
+		answer := "+ACK"
+		switch {
+		case c.Config.AckPolicy == server.AckNone:
+			continue
+		case seq > c.State.Delivered.Stream: // not for a ghost
+			answer = "-NAK"
+		case pending:
 			g.take(m.Reply)
 			continue
 		}
-		if c.Config.AckPolicy != server.AckNone {
-			if err := g.conn.Publish(m.Reply, []byte("+ACK")); err != nil {
-				return n, err
-			}
+		if err := g.conn.Publish(m.Reply, []byte(answer)); err != nil {
+			return n, err
 		}
 	}
 	return n, nil

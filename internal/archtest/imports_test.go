@@ -57,7 +57,7 @@ var allowed = map[string][]string{
 	"cutover/capture":       {"cutover", "subjects"},
 	"cutover/parity":        {"cutover", "subjects"},
 	"cutover/relay":         {"cutover", "gateway", "internal/bus", "jetstreamapi/jsapi", "subjects"},
-	"cutover/reverse":       {"cutover"},
+	"cutover/reverse":       {"cutover", "subjects"},
 	"cutover/flip":          {"cutover", "cutover/relay", "cutover/reverse", "internal/bus", "subjects"},
 	"cutover/gate":          {"cutover", "cutover/parity"},
 	"cutover/face":          {"cutover", "cutover/..."},
