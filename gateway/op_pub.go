@@ -20,6 +20,9 @@ func (c *client) publish(cmd *wire.Command) {
 	if c.bus == nil && !c.openSession() {
 		return
 	}
+	if c.unsampled--; c.unsampled < 0 {
+		c.sampled(cmd.Subject, len(cmd.Payload))
+	}
 	if c.renamer != nil {
 		cmd.Subject, _ = c.renamer.Renamed(cmd.Subject)
 	}

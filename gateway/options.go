@@ -41,6 +41,11 @@ type Options struct {
 	// GitCommit is shown in INFO; may be empty.
 	GitCommit string
 
+	// TopTalkers is how many accounts, users and subjects Talkers tells about; 0: none.
+	TopTalkers int
+	// TopSubjectTokens is of how many tokens of a subject Talkers tells.
+	TopSubjectTokens int
+
 	webAuth auth.Authenticator // Auth of WebSocket clients
 	host    *auth.Host         // who asks authorization services
 }

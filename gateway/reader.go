@@ -27,6 +27,7 @@ type reader struct {
 	msgs      int64 // of this read
 	bytes     int64
 	subs      int64
+	unsampled int               // messages until one is looked at for talkers
 	replySub  *bus.Subscription // hears the replies of the client's requests, see subFor
 	renamer   bus.Renamer       // nil: nothing is renamed
 	msg       bus.Msg
@@ -36,6 +37,7 @@ type reader struct {
 func (c *client) initReader(set *settings) {
 	c.options = wire.DefaultConnect()
 	c.awaiting = set.authOf(c).Required()
+	c.unsampled = int(c.cid % sampleEvery) // each connection begins elsewhere, so that those with few messages count too
 	c.parser = wire.NewParser(wire.Limits{
 		MaxControlLine: int(set.MaxControlLine),
 		MaxPayload:     int(set.MaxPayload),

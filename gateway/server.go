@@ -35,6 +35,7 @@ type Server struct {
 	// upstreamInfo is the last INFO of a server upstream; nil: none yet, or this server serves the clients itself.
 	upstreamInfo atomic.Pointer[wire.Info]
 	customAuth   bool // options.Auth was given
+	talkers      *talkers
 	lastCID      atomic.Uint64
 
 	stopped  chan struct{}  // closed when a shutdown begins
@@ -118,6 +119,7 @@ func New(o Options) (*Server, error) {
 		start: time.Now(), customAuth: customAuth,
 		stopped: make(chan struct{}), done: make(chan struct{}), lameDuck: make(chan struct{}),
 		clients: make(map[uint64]*client), accounts: make(map[string]*accountCounters),
+		talkers: newTalkers(o.TopTalkers, o.TopSubjectTokens),
 	}
 	if err := s.makeKeys(&o); err != nil {
 		return nil, err
@@ -290,10 +292,12 @@ func (s *Server) admit(c *client) (reason CloseReason) {
 
 // remove forgets c and keeps what is known about it for a while.
 func (s *Server) remove(c *client, last ConnInfo) {
+	account, user, msgs, size := c.traffic()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.clients, c.cid)
 	s.closed.add(last)
+	s.talkers.ended(account, user, msgs, size)
 }
 
 // connected returns the current connections in no order.

@@ -20,8 +20,14 @@ func start(tb testing.TB, o *server.Options) *Server {
 	if o == nil {
 		o = &server.Options{}
 	}
-	o.Host, o.Port = "127.0.0.1", server.RANDOM_PORT
-	s, err := New(Options{Server: o, Bus: bus.NewRouter()})
+	return startWith(tb, Options{Server: o, TopTalkers: 10, TopSubjectTokens: 2}) // as the program does
+}
+
+// startWith is start with other options than nats-server's.
+func startWith(tb testing.TB, o Options) *Server {
+	tb.Helper()
+	o.Server.Host, o.Server.Port, o.Bus = "127.0.0.1", server.RANDOM_PORT, bus.NewRouter()
+	s, err := New(o)
 	if err != nil {
 		tb.Fatal(err)
 	}

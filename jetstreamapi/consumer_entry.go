@@ -87,6 +87,7 @@ func (c *consumerEntry) start(state *storage.StateLog, held bool) error {
 				e.stream.Acked(o, seq)
 			}
 		},
+		Took:     a.svc.opts.Acknowledged,
 		Bury:     c.bury,
 		Inactive: c.inactive,
 		Advisory: a.adviseInDomain,

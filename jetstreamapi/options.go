@@ -50,6 +50,8 @@ type Options struct {
 
 	// Published is told how long a sample of the publishes waited for their ack; it must be quick. May be nil.
 	Published func(took time.Duration)
+	// Acknowledged is told how long each message was out, from its last delivery to its ack. As Published.
+	Acknowledged func(took time.Duration)
 
 	patience patience // with clients of snapshots and restores
 }

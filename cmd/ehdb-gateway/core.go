@@ -68,13 +68,28 @@ func (c core) gatewayMetrics() metrics.Gateway {
 		ended[string(reason)] = n
 	}
 	return metrics.Gateway{
-		Disconnects: ended,
+		Disconnects: ended, Talkers: talkers(c.gw.Talkers()),
 		Connections: uint64(s.Connections), Subscriptions: uint64(s.Subscriptions), //nolint:gosec // counters
 		TotalConnections: s.TotalConnections,
 		InMsgs:           uint64(s.InMsgs), OutMsgs: uint64(s.OutMsgs), //nolint:gosec // counters
 		InBytes: uint64(s.InBytes), OutBytes: uint64(s.OutBytes), //nolint:gosec // counters
 		SlowPending: uint64(s.SlowPending), SlowDeadline: uint64(s.SlowDeadline), //nolint:gosec // counters
 		Stale: uint64(s.Stale), Stalled: uint64(s.Stalls), //nolint:gosec // counters
+	}
+}
+
+// talkers are t as metrics take them.
+func talkers(t gateway.Talkers) metrics.Talkers {
+	list := func(from []gateway.Talker) []metrics.Talker {
+		out := make([]metrics.Talker, len(from))
+		for i, one := range from {
+			out[i] = metrics.Talker(one)
+		}
+		return out
+	}
+	return metrics.Talkers{
+		AccountMsgs: list(t.AccountMsgs), AccountBytes: list(t.AccountBytes), UserMsgs: list(t.UserMsgs),
+		UserBytes: list(t.UserBytes), SubjectMsgs: list(t.SubjectMsgs), SubjectBytes: list(t.SubjectBytes),
 	}
 }
 

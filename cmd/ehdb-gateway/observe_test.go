@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -111,6 +113,13 @@ func TestConsumerSeriesMove(t *testing.T) {
 	}
 	p.expect("ack_pending", 0)
 	p.expect("oldest_ack_pending_seconds", 0)
+	const acks = "ehdb_consumer_ack_seconds"
+	if n := series(t, p.http()+"/metrics", acks+"_count"); n != "3" { // a NAK is none
+		t.Errorf("%s of 3 acks were measured", n)
+	}
+	if sum, err := strconv.ParseFloat(series(t, p.http()+"/metrics", acks+"_sum"), 64); err != nil || sum < 0.4 || sum > 90 {
+		t.Errorf("two of the messages were out for 0.2 s, all together for %g (%v)", sum, err)
+	}
 	if after := p.reading("last_ack_age_seconds", "C"); after >= before+0.4 {
 		t.Errorf("the age of the last ack went from %g to %g s", before, after)
 	}
@@ -170,6 +179,52 @@ func TestDisconnectsByReason(t *testing.T) {
 	p.await("a disconnect", func() bool { return value("Client Closed") == "1" })
 	says("CONNECT {}\r\nGET / HTTP/1.1\r\n\r\n")
 	p.await("a protocol error", func() bool { return value("Protocol Violation") == "1" || value("Parse Error") == "1" })
+	p.stop()
+}
+
+// TestTopTalkers: who sends most has series, as many as are configured.
+func TestTopTalkers(t *testing.T) {
+	conf := filepath.Join(t.TempDir(), "c.conf")
+	if err := os.WriteFile(conf, []byte("ehdb { top_talkers: 1, top_tokens: 1 }\nauthorization { users: [{user: a, password: p}, {user: b, password: p}] }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, "-c", conf)
+	a, b := p.connect(nats.UserInfo("a", "p")), p.connect(nats.UserInfo("b", "p"))
+	for i := range 1000 {
+		for range 2 {
+			if err := a.Publish(fmt.Sprint("orders.", i), []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i%10 == 0 {
+			if err := b.Publish("large.x", make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := errors.Join(a.Flush(), b.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	_, _, page := get(t, p.http()+"/metrics")
+	var got []string
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "ehdb_top_") {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	want := []string{
+		`ehdb_top_account_bytes_total{account="$G"} 102000`, `ehdb_top_account_msgs_total{account="$G"} 2100`,
+		`ehdb_top_subject_bytes_total{account="$G",subject="large.>"} `, `ehdb_top_subject_msgs_total{account="$G",subject="orders.>"} `,
+		`ehdb_top_user_bytes_total{account="$G",user="b"} 100000`, `ehdb_top_user_msgs_total{account="$G",user="a"} 2000`,
+	}
+	if len(got) != len(want) {
+		t.Fatalf("got %q", got)
+	}
+	for i, w := range want {
+		if !strings.HasPrefix(got[i], w) {
+			t.Errorf("got %q, want %q", got[i], w)
+		}
+	}
 	p.stop()
 }
 

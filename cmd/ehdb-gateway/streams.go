@@ -55,6 +55,7 @@ func newStreams(a *app) *streams {
 		Limits: o.JetStreamLimits, Lax: o.NoJetStreamStrict, SyncInterval: o.SyncInterval,
 		Placement: placementOf(own.Map), QueueLimit: int(o.JetStreamRequestQueueLimit), Logger: s.log,
 		MaxPayload: int64(o.MaxPayload), Upstreams: originServers(own.Upstreams), Published: a.metrics.Published,
+		Acknowledged: a.metrics.Acknowledged,
 	})
 	s.log.Info("Starting JetStream")
 	s.log.Info("---------------- JETSTREAM ----------------")

@@ -21,6 +21,8 @@ type EHDB struct {
 	MetricsPort int                // a second port for /metrics; 0: none, -1: any free one
 	LogFormat   string             // "text" (nats-server's) or "json"
 	Subjects    []string           // subjects that get a lag series of their own
+	TopTalkers  int                // accounts, users and subjects with most traffic that have series; 0: none
+	TopTokens   int                // of how many tokens of a subject these tell
 	Upstreams   []Upstream         // other servers whose streams may be mirrored and sourced
 	Feed        *Feed              // nil: off
 
@@ -29,14 +31,18 @@ type EHDB struct {
 }
 
 const (
-	maxShards   = 1024
-	maxTokens   = 255
-	minQueue    = 1 << 20
-	minMemory   = 16 << 20
-	minSealAge  = 100 * time.Millisecond
-	maxSealAge  = time.Hour
-	maxBytes    = 1 << 40
-	maxPort     = 65535
+	maxShards  = 1024
+	maxTokens  = 255
+	minQueue   = 1 << 20
+	minMemory  = 16 << 20
+	minSealAge = 100 * time.Millisecond
+	maxSealAge = time.Hour
+	maxBytes   = 1 << 40
+	maxPort    = 65535
+
+	defaultTalkers, maxTalkers     = 10, 100
+	defaultTopTokens, maxTopTokens = 2, 16
+
 	formatText  = "text"
 	formatJSON  = "json"
 	sizeExample = "a size such as 64MiB"
@@ -44,7 +50,7 @@ const (
 
 // ehdb reads the ehdb {} block.
 func (d *decoder) ehdb(v any) EHDB {
-	e := EHDB{LogFormat: formatText}
+	e := EHDB{LogFormat: formatText, TopTalkers: defaultTalkers, TopTokens: defaultTopTokens}
 	var rules []rule
 	size := func(to *int64) func(field) { return func(f field) { f.size(to, minQueue) } }
 	whole := func(to *int, low, high int64) func(field) {
@@ -66,6 +72,8 @@ func (d *decoder) ehdb(v any) EHDB {
 		"log_format":       func(f field) { f.text(&e.LogFormat, formatText, formatJSON) },
 		"allow_standalone": func(f field) { f.boolean(&e.AllowStandalone) },
 		"allow_tmp_store":  func(f field) { f.boolean(&e.AllowTmpStore) },
+		"top_talkers":      whole(&e.TopTalkers, 0, maxTalkers),
+		"top_tokens":       whole(&e.TopTokens, 1, maxTopTokens),
 		"subjects":         func(f field) { e.Subjects = f.filters() },
 		"upstreams":        func(f field) { e.Upstreams = d.upstreams(f) },
 		"feed":             func(f field) { e.Feed = d.feed(f) },

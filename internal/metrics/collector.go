@@ -105,6 +105,7 @@ func (c *collector) gateway(ch chan<- prometheus.Metric) {
 	for reason, n := range g.Disconnects {
 		ch <- prometheus.MustNewConstMetric(ended, counter, float64(n), reason)
 	}
+	talkers(ch, &g.Talkers)
 }
 
 // sse sends what the feeds count.

@@ -21,6 +21,18 @@ type Gateway struct {
 	InMsgs, OutMsgs, InBytes, OutBytes        uint64
 	SlowPending, SlowDeadline, Stale, Stalled uint64
 	Disconnects                               map[string]uint64 // by reason, also those at 0
+	Talkers                                   Talkers
+}
+
+// Talker is an account, a user or a filter of subjects, with how much it sent and received, or what was published there.
+type Talker struct {
+	Account, Name string
+	Total         uint64
+}
+
+// Talkers are those with most, as few as have series.
+type Talkers struct {
+	AccountMsgs, AccountBytes, UserMsgs, UserBytes, SubjectMsgs, SubjectBytes []Talker
 }
 
 // JetStream is what the streams count.
@@ -92,6 +104,7 @@ type Metrics struct {
 	sync     prometheus.Histogram
 	records  prometheus.Histogram
 	publish  prometheus.Histogram
+	ack      prometheus.Histogram
 	upstream upstreamTimes
 
 	mu   sync.Mutex   // guards page
@@ -121,6 +134,11 @@ func New() *Metrics {
 		Help:    "Time from a publish's arrival at its stream until its ack may leave: samples.",
 		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 	})
+	m.ack = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "ehdb_consumer_ack_seconds",
+		Help:    "Time from a message's last delivery until it was acknowledged.",
+		Buckets: prometheus.ExponentialBuckets(0.0005, 4, 12), //nolint:mnd // 0.5 ms to 35 min
+	})
 	m.upstream = newUpstreamTimes()
 	return m
 }
@@ -134,12 +152,15 @@ func (m *Metrics) Synced(records int, _ int64, seconds float64) {
 // Published takes the time from a publish to its ack, of a sample of them.
 func (m *Metrics) Published(took time.Duration) { m.publish.Observe(took.Seconds()) }
 
+// Acknowledged takes the time from a message's last delivery to its ack.
+func (m *Metrics) Acknowledged(took time.Duration) { m.ack.Observe(took.Seconds()) }
+
 // Ready gives the sources and opens the page. It is called once.
 func (m *Metrics) Ready(s Sources) {
 	if s.Upstream != nil {
 		m.reg.MustRegister(m.upstream.dial, m.upstream.rtt)
 	} else {
-		m.reg.MustRegister(m.sync, m.records, m.publish)
+		m.reg.MustRegister(m.sync, m.records, m.publish, m.ack)
 	}
 	m.reg.MustRegister(newCollector(s),
 		collectors.NewGoCollector(),

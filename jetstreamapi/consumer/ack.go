@@ -88,6 +88,9 @@ func (m *machine) acknowledge(now int64, a *AckID) bool {
 		return false
 	}
 	m.life.acked = now
+	if e != nil && !e.waits() {
+		m.out.took = append(m.out.took, now-e.lastSent())
+	}
 	if m.set.cfg.AckPolicy == server.AckAll {
 		m.ackUpTo(seqPair{a.ConsumerSeq, a.StreamSeq})
 		return true

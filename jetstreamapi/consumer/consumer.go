@@ -34,6 +34,8 @@ type Options struct {
 	// Acked tells the stream that the consumer is done with seq (acked or terminated). It is called under no lock of
 	// the consumer. May be nil.
 	Acked func(seq uint64)
+	// Took is told how long messages were out before they were acknowledged. It must be quick. May be nil.
+	Took func(time.Duration)
 	// Bury stores dead letters in the stream that the configuration names: it adds them to a group and calls commit
 	// with it, which commits. An error means that nothing was stored; it is tried again. May be nil: there is no such
 	// stream.

@@ -27,6 +27,14 @@ type entry struct {
 // waits reports whether e is to be delivered (again), now or later, and in nobody's hands.
 func (e *entry) waits() bool { return e.parked || e.queued || e.delayed }
 
+// lastSent is when e was last delivered; a report of progress after a first delivery does not count as one.
+func (e *entry) lastSent() int64 {
+	if e.count <= 1 {
+		return e.first
+	}
+	return e.sent
+}
+
 // ledger is what a consumer owes: which messages were delivered, which of them are done.
 //
 // Invariants:

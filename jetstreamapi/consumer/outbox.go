@@ -9,6 +9,7 @@ type outbox struct {
 	delta    []byte   // changes of the state, see persist.go
 	confirms []string // reply subjects of acks that wait for delta to be durable
 	acked    []uint64 // stream sequences the consumer is done with
+	took     []int64  // from a message's last delivery to its ack, nanoseconds
 	dead     []dead   // exhausted messages that go to another stream
 	events   []event
 	inactive bool // the consumer was unused for its inactive threshold
@@ -65,7 +66,7 @@ func (o *outbox) reset() {
 	clear(o.events)
 	clear(o.dead)
 	*o = outbox{
-		sends: o.sends[:0], delta: o.delta[:0], confirms: o.confirms[:0], acked: o.acked[:0], events: o.events[:0],
+		sends: o.sends[:0], delta: o.delta[:0], confirms: o.confirms[:0], acked: o.acked[:0], took: o.took[:0], events: o.events[:0],
 		dead: o.dead[:0], arena: o.arena[:0],
 	}
 }
@@ -76,6 +77,7 @@ func (o *outbox) take(from *outbox) {
 	o.delta = append(o.delta, from.delta...)
 	o.confirms = append(o.confirms, from.confirms...)
 	o.acked = append(o.acked, from.acked...)
+	o.took = append(o.took, from.took...)
 	o.dead = append(o.dead, from.dead...)
 	o.events = append(o.events, from.events...)
 	o.inactive = o.inactive || from.inactive

@@ -76,6 +76,11 @@ func (c *Consumer) step(w *worker) (more bool) {
 			c.o.Acked(seq)
 		}
 	}
+	if c.o.Took != nil {
+		for _, d := range out.took {
+			c.o.Took(time.Duration(d))
+		}
+	}
 	c.send(w, sends)
 	for i := range out.events {
 		c.publish(&out.events[i])
