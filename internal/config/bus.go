@@ -25,6 +25,8 @@ type Bus struct {
 	ProxyProtocol  bool          // tell the servers upstream where clients come from
 	ProxyKey       nkeys.KeyPair // proves to them that clients come by this gateway; nil: none
 	Monitor        []*url.URL    // monitoring pages of the servers upstream
+	Accounts       []BusAccount  // how the gateway itself logs in to them, by name
+	Streams        []string      // which streams are copied, * standing for any characters; none: all
 }
 
 const (
@@ -46,6 +48,8 @@ func (d *decoder) bus(v any) Bus {
 		"proxy_protocol": func(f field) { f.boolean(&b.ProxyProtocol) },
 		"proxy_key_file": func(f field) { b.ProxyKey = f.seed() },
 		"tls":            func(f field) { d.busTLS(f, &b) },
+		"accounts":       func(f field) { b.Accounts = f.busAccounts() },
+		"streams":        func(f field) { b.Streams = f.streamPatterns() },
 	})
 	b.Mode = Mode(strings.ToLower(mode))
 	return b

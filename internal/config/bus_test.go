@@ -25,8 +25,13 @@ func TestBusBlock(t *testing.T) {
 			upstream: ["nats://a:4222", "tls://b"], monitor: "http://a:8222", connect_timeout: "700ms", proxy_protocol: true
 			tls { ca_file: '`+cert+`', cert_file: '`+cert+`', key_file: '`+key+`', handshake_first: true }
 			proxy_key_file: '`+write(t, string(seed)+"\n")+`'
+			accounts { "$G": { user: u, password: p }, B: { nkey: '`+write(t, string(seed))+`' } }, streams: [ORDERS, "KV_*"]
 		}`)
 	b := c.Bus
+	if len(b.Accounts) != 2 || b.Accounts[0] != (BusAccount{Name: "$G", User: "u", Password: "p"}) ||
+		b.Accounts[1].Name != "B" || b.Accounts[1].Nkey == "" || strings.Join(b.Streams, " ") != "ORDERS KV_*" {
+		t.Errorf("got accounts %+v, streams %v", b.Accounts, b.Streams)
+	}
 	if b.Mode != ModeNATS || len(b.Upstream) != 2 || b.Upstream[1].Scheme != "tls" || len(b.Monitor) != 1 ||
 		b.ConnectTimeout != 700*time.Millisecond || !b.ProxyProtocol || !b.HandshakeFirst || b.ProxyKey == nil {
 		t.Errorf("got %+v", b)
@@ -78,8 +83,14 @@ func TestBusRefused(t *testing.T) {
 		`proxy_protocol: true, bus { upstream: "nats://a", proxy_protocol: true }`: "set one of them",
 		`bus { proxy_key_file: "/does/not/exist" }`:                                "no such file",
 		`bus { proxy_key_file: "` + write(t, "nonsense") + `" }`:                   "does not hold an nkey seed",
-		`bus { tls: 5 }`:          "bus.tls: expected a block",
-		`bus { tls { ca: "x" } }`: `unknown field "bus.tls.ca"`,
+		`bus { accounts: "$G" }`:                                                   "bus.accounts: expected a block",
+		`bus { accounts { A: { user: u, token: t } } }`:                            "one way to log in",
+		`bus { accounts { A: { password: p } } }`:                                  "a password without a user",
+		`bus { accounts { A: { creds: "/does/not/exist" } } }`:                     "no such file",
+		`bus { accounts { A: { pass: p } } }`:                                      `unknown field "bus.accounts.A.pass"`,
+		`bus { streams: ["a.b"] }`:                                                 "is no name of a stream",
+		`bus { tls: 5 }`:                                                           "bus.tls: expected a block",
+		`bus { tls { ca: "x" } }`:                                                  `unknown field "bus.tls.ca"`,
 	} {
 		if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", text, err, want)

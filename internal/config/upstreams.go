@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
@@ -57,17 +56,7 @@ func (d *decoder) upstream(f field, name string) Upstream {
 	u := Upstream{
 		Name: name, API: "$JS." + name + ".API", RemoteAPI: ownAPI, Accounts: []string{server.DEFAULT_GLOBAL_ACCOUNT},
 	}
-	file := func(to *string) func(field) {
-		return func(f field) {
-			f.text(to)
-			if *to == "" {
-				return
-			}
-			if _, err := os.Stat(*to); err != nil {
-				f.errorf("%w", err)
-			}
-		}
-	}
+	file := func(to *string) func(field) { return func(f field) { f.file(to) } }
 	text := func(to *string) func(field) { return func(f field) { f.text(to) } }
 	prefix := func(to *string) func(field) {
 		return func(f field) {
