@@ -19,6 +19,7 @@ type Control struct {
 // SelfTest is the outcome of all controls.
 type SelfTest struct {
 	OK       bool      `json:"controls_ok"`
+	OKTicks  int       `json:"ok_ticks"` // how many times in a row all were as expected
 	At       time.Time `json:"at"`
 	Controls []Control `json:"controls"`
 }

@@ -228,6 +228,9 @@ func (e *Engine) Controls(ctx context.Context) SelfTest {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ticks++
+	if t.OK {
+		t.OKTicks = e.selfTest.OKTicks + 1
+	}
 	e.selfTest = t
 	for _, c := range t.Controls {
 		e.controls[controlResult{c.Name, c.Expected}]++
