@@ -27,6 +27,8 @@ type Lag struct {
 	// Count returns how many of the messages not delivered yet match a filter. It may search the index.
 	Count func(filter string) uint64
 
+	LastSeq uint64 // the stream's newest visible message
+
 	Waiting          int       // pull requests
 	Delivered, Acked time.Time // of the last delivery and the last ack; zero: there was none
 	Created          time.Time
@@ -56,19 +58,54 @@ func (s *Service) Lag(accountName, streamName, consumerName string) (Lag, error)
 	return Lag{}, errors.New(apiErr.Description)
 }
 
+// LagsOf returns the lags of the durable consumers of an account and a stream; both may be empty: of all. With the name of
+// a consumer it is Lag. The errors are Lag's.
+func (s *Service) LagsOf(accountName, streamName, consumerName string) ([]Lag, error) {
+	if consumerName != "" {
+		l, err := s.Lag(accountName, streamName, consumerName)
+		return []Lag{l}, err
+	}
+	if accountName == "" {
+		return s.Lags(), nil
+	}
+	a := s.account(accountName)
+	if a == nil {
+		return nil, fmt.Errorf("account %q with JetStream: %w", accountName, ErrUnknown)
+	}
+	if streamName == "" {
+		return a.lags(), nil
+	}
+	e, err := s.readable(accountName, streamName)
+	if err != nil {
+		return nil, err
+	}
+	return e.lags(), nil
+}
+
 // Lags returns the lag of every durable consumer, by account, stream and name.
 func (s *Service) Lags() []Lag {
 	var out []Lag
 	for _, a := range s.sortedAccounts() {
-		for _, e := range a.sortedStreams("") {
-			if e.offline != nil {
-				continue
-			}
-			for _, c := range a.sortedConsumers(e) {
-				if cfg := c.config(); cfg.Durable != "" && c.offline == nil {
-					out = append(out, c.lag())
-				}
-			}
+		out = append(out, a.lags()...)
+	}
+	return out
+}
+
+func (a *account) lags() []Lag {
+	var out []Lag
+	for _, e := range a.sortedStreams("") {
+		if e.offline == nil {
+			out = append(out, e.lags()...)
+		}
+	}
+	return out
+}
+
+func (e *streamEntry) lags() []Lag {
+	var out []Lag
+	for _, c := range e.acc.sortedConsumers(e) {
+		if c.config().Durable != "" && c.offline == nil {
+			out = append(out, c.lag())
 		}
 	}
 	return out
@@ -80,7 +117,7 @@ func (c *consumerEntry) lag() Lag {
 		Account: c.stream.acc.name, Stream: c.stream.name, Consumer: c.name,
 		Filters: slices.Clone(filtersOf(c.config())), Subjects: slices.Clone(c.stream.config().Subjects),
 		Pending: info.NumPending, AckPending: info.NumAckPending,
-		Waiting: info.NumWaiting, Created: info.Created, Stats: c.consumer.Stats,
+		LastSeq: c.stream.log.Visible(), Waiting: info.NumWaiting, Created: info.Created, Stats: c.consumer.Stats,
 	}
 	if at := info.Delivered.Last; at != nil {
 		l.Delivered = *at

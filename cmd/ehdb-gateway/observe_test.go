@@ -249,24 +249,98 @@ func TestLagPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, body := get(t, p.http()+"/api/v1/lag/$G/S/C")
-	var f map[string]any
-	if err := json.Unmarshal([]byte(body), &f); err != nil || code != http.StatusOK {
-		t.Fatalf("%d %s (%v)", code, body, err)
-	}
+	f := figures(t, code, body)
 	at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(f["as_of"]))
 	if err != nil || time.Since(at) > time.Minute {
 		t.Errorf("as_of %v (%v)", f["as_of"], err)
 	}
+	for _, seconds := range []string{
+		"oldest_pending_seconds", "oldest_ack_pending_seconds", "last_delivery_age_seconds", "last_ack_age_seconds",
+	} {
+		if n, ok := f[seconds].(float64); !ok || n <= 0 || n > 60 {
+			t.Errorf("%s %v", seconds, f[seconds])
+		}
+		delete(f, seconds)
+	}
 	delete(f, "as_of")
-	if got, want := fmt.Sprint(f), "map[ack_pending:1 complete:true lag:3 pending:2 source:ehdb]"; got != want {
+	if got, want := fmt.Sprint(f), "map[account:$G ack_pending:1 complete:true consumer:C filters:[map[filter:s.> "+
+		"pending:2]] lag:3 pending:2 redelivered:0 source:ehdb stream:S stream_last_seq:3 waiting_pulls:0]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	for path, want := range map[string]string{
 		"none/S/C": `account "none" with JetStream: not found`, "$G/none/C": `stream "none" of account "$G": not found`,
 		"$G/S/none": `consumer "none" of stream "S" of account "$G": not found`,
+		"none":      `account "none" with JetStream: not found`,
+		"$G/none":   `stream "none" of account "$G": not found`,
 	} {
 		if code, _, body := get(t, p.http()+"/api/v1/lag/"+path); code != http.StatusNotFound || strings.TrimSpace(body) != want {
 			t.Errorf("%s: %d %q", path, code, body)
+		}
+	}
+	p.stop()
+}
+
+func figures(t *testing.T, code int, body string) map[string]any {
+	t.Helper()
+	var f map[string]any
+	if err := json.Unmarshal([]byte(body), &f); err != nil || code != http.StatusOK {
+		t.Fatalf("%d %s (%v)", code, body, err)
+	}
+	return f
+}
+
+// TestLagList: the consumers of all, of an account and of a stream, with the lag of each filter: a pool that stands
+// still shows beside one that works.
+func TestLagList(t *testing.T) {
+	p := start(t, "-js", "-sd", t.TempDir())
+	js := p.jetStream()
+	ctx := t.Context()
+	for _, name := range []string{"S", "T"} {
+		s, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{strings.ToLower(name) + ".>"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "D"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := js.CreateConsumer(ctx, "S", jetstream.ConsumerConfig{
+		Durable: "C", FilterSubjects: []string{"s.user", "s.system"}, AckPolicy: jetstream.AckExplicitPolicy,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, subject := range []string{"s.system", "s.user", "s.user", "s.other", "t.a"} {
+		if _, err := js.Publish(ctx, subject, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := c.Next(jetstream.FetchMaxWait(10 * time.Second))
+	if err == nil {
+		err = m.DoubleAck(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"": "7: S/C 2 [s.user 2 s.system 0] S/D 4 [s.> 4] T/D 1 [t.> 1]", "/$G": "7: S/C 2 [s.user 2 s.system 0] S/D 4 [s.> 4] T/D 1 [t.> 1]",
+		"/$G/S": "6: S/C 2 [s.user 2 s.system 0] S/D 4 [s.> 4]", "/$G/T": "1: T/D 1 [t.> 1]",
+	} {
+		code, _, body := get(t, p.http()+"/api/v1/lag"+path)
+		f := figures(t, code, body)
+		got := fmt.Sprint(f["lag"], ":")
+		for _, c := range f["consumers"].([]any) {
+			c := c.(map[string]any)
+			got += fmt.Sprint(" ", c["stream"], "/", c["consumer"], " ", c["lag"], " ")
+			var filters []string
+			for _, one := range c["filters"].([]any) {
+				one := one.(map[string]any)
+				filters = append(filters, fmt.Sprint(one["filter"], " ", one["pending"]))
+			}
+			got += fmt.Sprint(filters)
+		}
+		if want != got || f["complete"] != true {
+			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
 	p.stop()
@@ -276,7 +350,7 @@ func TestLagPage(t *testing.T) {
 func TestNotReadyIsPlainText(t *testing.T) {
 	s := &streams{}
 	mux := http.NewServeMux()
-	mux.Handle(lagPath, lagPage(s))
+	mux.Handle(lagOfConsumer, lagPage(s))
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/lag/$G/S/C", nil))
 	if w.Code != http.StatusServiceUnavailable || !strings.HasPrefix(w.Body.String(), "not ready: ") {

@@ -251,7 +251,8 @@ func (a *app) startMonitor() error {
 	if a.nats != nil {
 		mo.JetStream, mo.Upstream, lag = a.nats, a.nats, a.nats
 	}
-	mo.Extra = map[string]http.Handler{lagPath: lagPage(lag), feed.Path: a.feedPage()}
+	mo.Extra = lagPages(lag)
+	mo.Extra[feed.Path] = a.feedPage()
 	a.monitor = monitor.New(mo)
 	return a.monitor.Start()
 }
