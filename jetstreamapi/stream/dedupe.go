@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -21,7 +22,9 @@ type dedupe struct {
 	queue  []seen // by time
 	first  int    // of the entries not yet expired
 	chunk  []byte // where the bytes of new ids go
-	owed   uint64 // not 0: what the log has up to this sequence is not in the window yet
+
+	owed    uint64      // not 0: what the log has up to this sequence is not in the window yet
+	loading *dedupeLoad // on its way; nil: it is not
 }
 
 // seen is one remembered id.
@@ -93,8 +96,21 @@ func (d *dedupe) oldest() (at int64, ok bool) {
 	return d.queue[d.first].at, true
 }
 
+// dedupeLoad reads the window back from the log, once, for whoever asks first.
+type dedupeLoad struct {
+	upTo  uint64
+	found dedupe
+	begun atomic.Bool
+	stop  atomic.Bool   // nobody asks any more
+	done  chan struct{} // closed when found is there
+}
+
+// loadSlots bounds how many windows are read at a time, ahead of being asked for.
+var loadSlots = make(chan struct{}, 2) //nolint:gochecknoglobals // of the process: it is about the disk
+
 // recoverDedupe takes the last message id from the log. The window is read from it when the first message with an id
-// asks: most streams have none, and a start must not take as long as a window has messages.
+// asks: most streams have none, and a start must not take as long as a window has messages. Where the last message has
+// an id that will be soon, so it is read at once, without the lock.
 func (s *Stream) recoverDedupe() error {
 	last, err := s.log.Get(s.head.lastSeq)
 	switch {
@@ -103,14 +119,77 @@ func (s *Stream) recoverDedupe() error {
 	case !errors.Is(err, storage.ErrNotFound) && !errors.Is(err, storage.ErrEOF):
 		return err
 	}
-	s.dedupe.owed = s.head.lastSeq
-	if len(s.o.Dedupe) > 0 {
+	d := &s.dedupe
+	d.owed = s.head.lastSeq
+	switch {
+	case len(s.o.Dedupe) > 0:
 		s.loadDedupe()
-		s.dedupe.merge(s.o.Dedupe)
+		d.merge(s.o.Dedupe)
 		s.o.Dedupe = nil
 		s.dedupeDue(time.Now().UnixNano())
+	case len(s.head.lastMsgID) > 0 && d.window > 0:
+		d.loading = s.newDedupeLoad()
+		s.upkeep.running.Add(1)
+		go s.loadAhead(d.loading)
 	}
 	return nil
+}
+
+func (s *Stream) newDedupeLoad() *dedupeLoad {
+	return &dedupeLoad{upTo: s.dedupe.owed, found: dedupe{window: s.dedupe.window}, done: make(chan struct{})}
+}
+
+// loadAhead reads the window before it is asked for.
+func (s *Stream) loadAhead(l *dedupeLoad) {
+	defer s.upkeep.running.Done()
+	loadSlots <- struct{}{}
+	l.read(s.log)
+	<-loadSlots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takeDedupe(l)
+}
+
+// read returns when found has what the log has.
+func (l *dedupeLoad) read(log *storage.Log) {
+	if !l.begun.CompareAndSwap(false, true) {
+		<-l.done
+		return
+	}
+	l.found.load(log, l.upTo, &l.stop)
+	close(l.done)
+}
+
+// loadDedupe fills the window with what the log had when the stream was opened. The lock is held.
+func (s *Stream) loadDedupe() {
+	l := s.dedupe.loading
+	if l == nil {
+		l = s.newDedupeLoad()
+	}
+	if s.dedupe.window > 0 {
+		l.read(s.log)
+	}
+	s.takeDedupe(l)
+}
+
+// takeDedupe puts what was read before what was remembered since. The lock is held.
+func (s *Stream) takeDedupe(l *dedupeLoad) {
+	d := &s.dedupe
+	if d.owed == 0 {
+		return
+	}
+	d.owed, d.loading = 0, nil
+	if d.window <= 0 {
+		return
+	}
+	since := d.queue[d.first:]
+	d.seqs, d.queue, d.first = l.found.seqs, append(l.found.queue, since...), 0
+	for _, newer := range since {
+		if d.seqs == nil {
+			d.seqs = make(map[string]uint64)
+		}
+		d.seqs[newer.id] = newer.seq
+	}
 }
 
 // Remembered is a message id in the dedup window.
@@ -155,42 +234,26 @@ func (s *Stream) Dedupe() []Remembered {
 // ReadDedupe returns what the dedup window of a stream over log would remember, with more, oldest first.
 func ReadDedupe(log *storage.Log, window time.Duration, more []Remembered) []Remembered {
 	d := dedupe{window: window}
-	d.load(log, math.MaxUint64)
+	d.load(log, math.MaxUint64, new(atomic.Bool))
 	d.merge(more)
 	d.expire(time.Now().UnixNano())
 	return d.list()
 }
 
-// loadDedupe fills the window with what the log had when the stream was opened. The lock is held.
-func (s *Stream) loadDedupe() {
-	d := &s.dedupe
-	upTo := d.owed
-	d.owed = 0
-	if d.window <= 0 {
-		return
-	}
-	since := d.queue[d.first:] // remembered since, and newer
-	d.queue, d.first = nil, 0
-	d.load(s.log, upTo)
-	d.queue = append(d.queue, since...)
-}
-
-// load remembers the ids that log has of the last window, up to a sequence, but for those that are known already.
-func (d *dedupe) load(log *storage.Log, upTo uint64) {
+// load remembers the ids that log has of the last window, up to a sequence. It ends early when stop is set.
+func (d *dedupe) load(log *storage.Log, upTo uint64, stop *atomic.Bool) {
 	var named jsapi.PublishHeaders
-	cursor := log.NewCursor(log.SeqAtTime(time.Now().Add(-d.window).UnixNano()), nil)
-	for {
-		r, err := cursor.Next()
-		if err != nil || r.Seq > upTo {
-			return // a log that cannot be read takes no messages either
+	since := log.SeqAtTime(time.Now().Add(-d.window).UnixNano())
+	// a log that cannot be read takes no messages either
+	_ = log.Scan(since, func(r *storage.Record) bool {
+		if r.Seq > upTo || stop.Load() {
+			return false
 		}
-		if len(r.Header) == 0 {
-			continue
-		}
-		if named.Parse(r.Header); len(named.MsgID) > 0 {
-			if _, newer := d.seqs[string(named.MsgID)]; !newer {
+		if len(r.Header) > 0 {
+			if named.Parse(r.Header); len(named.MsgID) > 0 {
 				d.remember(named.MsgID, r.Seq, r.Time)
 			}
 		}
-	}
+		return true
+	})
 }

@@ -57,6 +57,9 @@ func (s *Stream) dedupeDue(now int64) {
 // stopUpkeep ends the timer. Who wants to know that it has ended waits for running, without the lock.
 func (s *Stream) stopUpkeep() {
 	s.upkeep.stopped = true
+	if l := s.dedupe.loading; l != nil {
+		l.stop.Store(true)
+	}
 	if s.upkeep.timer != nil {
 		s.upkeep.timer.Stop()
 	}
