@@ -29,8 +29,7 @@ func (l *Log) Scan(from uint64, fn func(r *Record) bool) error {
 			return err
 		}
 		err = sec.Scan(ord, v.dead, func(_ uint32, r *part.Record) bool {
-			rec := Record(*r)
-			more = fn(&rec)
+			more = fn((*Record)(r))
 			return more
 		})
 		if err != nil || !more {

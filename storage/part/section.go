@@ -288,8 +288,8 @@ func (s *Section) AtTime(unixNano int64) (uint32, error) {
 	return e.firstOrd + e.count, nil
 }
 
-// Scan calls fn for the records from ord on that are not deleted, ascending, until fn returns false. It reads each
-// block once and leaves the cache as it is: it is for walks over all of a section.
+// Scan calls fn for the records from ord on that are not deleted, ascending, until fn returns false. r is
+// valid during the call only. It reads each block once and leaves the cache as it is: it is for walks over all of a section.
 func (s *Section) Scan(from uint32, dead *Tombstones, fn func(ord uint32, r *Record) bool) error {
 	if from >= s.info.Count {
 		return nil
@@ -298,6 +298,7 @@ func (s *Section) Scan(from uint32, dead *Tombstones, fn func(ord uint32, r *Rec
 	if err != nil {
 		return err
 	}
+	var r Record
 	for ; i < int(s.nData); i++ {
 		e := s.dataEntry(i)
 		d, err := s.dataBlock(&e, false)
@@ -306,7 +307,6 @@ func (s *Section) Scan(from uint32, dead *Tombstones, fn func(ord uint32, r *Rec
 		}
 		pos := dataFixed
 		for n := range d.count {
-			var r Record
 			if pos, err = d.at(pos, &r); err != nil {
 				return s.corrupt(e.ref, err)
 			}
