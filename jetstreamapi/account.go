@@ -35,6 +35,7 @@ type account struct {
 
 	mu      sync.RWMutex // guards what follows and each stream's consumers; held only briefly
 	streams map[string]*streamEntry
+	taken   subjectIndex
 	// standbys are the streams whose authority is elsewhere, see standby.go. No name is in both.
 	standbys map[string]*streamEntry
 
@@ -47,7 +48,10 @@ type account struct {
 }
 
 func newAccount(svc *Service, name string, limits server.JetStreamAccountLimits) *account {
-	a := &account{svc: svc, name: name, streams: make(map[string]*streamEntry), standbys: make(map[string]*streamEntry)}
+	a := &account{
+		svc: svc, name: name, streams: make(map[string]*streamEntry), standbys: make(map[string]*streamEntry),
+		taken: subjectIndex{},
+	}
 	a.limits.Store(&limits)
 	a.writes = a.newQueue(1, svc.opts.QueueLimit)
 	a.reads = a.newQueue(svc.opts.ReadWorkers, svc.opts.QueueLimit)

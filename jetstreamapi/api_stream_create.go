@@ -189,18 +189,30 @@ func (a *account) streamLimits(cfg *server.StreamConfig) stream.Limits {
 func (a *account) subjectsTaken(cfg *server.StreamConfig) bool {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	return a.subjectsTakenIn(a.streams, cfg) != "" || a.subjectsTakenIn(a.standbys, cfg) != ""
+	return a.served(cfg) != "" || a.standsBy(cfg)
 }
 
-// subjectsTakenIn returns the name of another stream of list that stores one of the configuration's subjects; empty if
+// served returns the name of another stream that is served here and stores one of the configuration's subjects; empty if
 // there is none. mu is held.
-func (a *account) subjectsTakenIn(list map[string]*streamEntry, cfg *server.StreamConfig) string {
-	for _, e := range list {
-		if e.name != cfg.Name && overlapsAny(e.config().Subjects, cfg.Subjects) {
-			return e.name
+func (a *account) served(cfg *server.StreamConfig) string {
+	for _, subject := range cfg.Subjects {
+		for name := range a.taken.candidates(subject) {
+			if name != cfg.Name && overlapsAny(a.streams[name].config().Subjects, cfg.Subjects) {
+				return name
+			}
 		}
 	}
 	return ""
+}
+
+// standsBy reports whether another standby would store one of the configuration's subjects. mu is held.
+func (a *account) standsBy(cfg *server.StreamConfig) bool {
+	for _, e := range a.standbys {
+		if e.name != cfg.Name && overlapsAny(e.config().Subjects, cfg.Subjects) {
+			return true
+		}
+	}
+	return false
 }
 
 // overlapsAny reports whether a filter of one list overlaps one of the other.

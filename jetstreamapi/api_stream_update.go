@@ -133,7 +133,11 @@ func (a *account) updateStream(e *streamEntry, cfg *server.StreamConfig, done st
 	}
 	a.addReserved(old, -1)
 	a.addReserved(cfg, 1)
+	a.mu.Lock()
+	a.taken.remove(e.name, old.Subjects)
+	a.taken.add(e.name, cfg.Subjects)
 	e.cfg.Store(cfg)
+	a.mu.Unlock()
 	if err := errors.Join(e.updateDirect(old), e.relink(cfg)); err != nil {
 		applied(err)
 		return nil

@@ -154,7 +154,11 @@ func (a *account) addStream(e *streamEntry) {
 	a.addReserved(e.config(), 1)
 	a.mu.Lock()
 	old := a.streams[e.name]
+	if old != nil {
+		a.taken.remove(e.name, old.config().Subjects)
+	}
 	a.streams[e.name] = e
+	a.taken.add(e.name, e.config().Subjects)
 	a.mu.Unlock()
 	if old != nil {
 		a.addReserved(old.config(), -1)
@@ -164,6 +168,7 @@ func (a *account) addStream(e *streamEntry) {
 func (a *account) removeStream(e *streamEntry) {
 	a.mu.Lock()
 	delete(a.streams, e.name)
+	a.taken.remove(e.name, e.config().Subjects)
 	a.mu.Unlock()
 	a.addReserved(e.config(), -1)
 }

@@ -297,7 +297,7 @@ func (a *account) checkStandby(cfg *server.StreamConfig) error {
 	}
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	if other := a.subjectsTakenIn(a.streams, cfg); other != "" {
+	if other := a.served(cfg); other != "" {
 		return fmt.Errorf("stream %s of account %s, which is served here, has one of its subjects: delete that or "+
 			"change its subjects", other, a.name)
 	}

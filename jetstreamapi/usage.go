@@ -100,8 +100,11 @@ func exceeds(taken, need, limit int64) bool {
 	return limit >= 0 && (taken > limit || need > limit-taken)
 }
 
-// reservedByOthers sums max_bytes of the account's other streams of the same storage type.
+// reservedByOthers sums max_bytes of the account's other streams of the same storage type, if the account has a limit.
 func (a *account) reservedByOthers(cfg *server.StreamConfig) int64 {
+	if storageLimit(a.limits.Load(), cfg.Storage) < 0 {
+		return 0
+	}
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	var sum int64
