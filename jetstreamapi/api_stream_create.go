@@ -197,7 +197,8 @@ func (a *account) subjectsTaken(cfg *server.StreamConfig) bool {
 func (a *account) served(cfg *server.StreamConfig) string {
 	for _, subject := range cfg.Subjects {
 		for name := range a.taken.candidates(subject) {
-			if name != cfg.Name && overlapsAny(a.streams[name].config().Subjects, cfg.Subjects) {
+			e := a.streams[name]
+			if e != nil && name != cfg.Name && overlapsAny(e.config().Subjects, cfg.Subjects) {
 				return name
 			}
 		}
