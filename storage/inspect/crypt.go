@@ -3,9 +3,6 @@ package inspect
 import (
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hkdf"
-	"crypto/sha256"
-	"errors"
 	"fmt"
 
 	"github.com/klauspost/compress/s2"
@@ -20,9 +17,6 @@ const (
 	nonceSize    = 12
 )
 
-// errNoKey says that the secret a part was encrypted with was not given.
-var errNoKey = errors.New("it is encrypted with a key that was not given")
-
 func newAEAD(kind uint8, key []byte) (cipher.AEAD, error) {
 	if kind == cipherChaCha {
 		return chacha20poly1305.New(key)
@@ -32,33 +26,6 @@ func newAEAD(kind uint8, key []byte) (cipher.AEAD, error) {
 		return nil, err
 	}
 	return cipher.NewGCM(c)
-}
-
-// unwrap returns what decrypts the blocks of a part whose header names kind, the master key and the wrapped data key.
-func unwrap(secrets [][]byte, kind uint8, keyID uint64, wrapped []byte, id []byte) (cipher.AEAD, error) {
-	for _, secret := range secrets {
-		tag, err := hkdf.Key(sha256.New, secret, nil, "ehdb part master key id 1", 8)
-		if err != nil {
-			return nil, err
-		}
-		if le.Uint64(tag) != keyID {
-			continue
-		}
-		master, err := hkdf.Key(sha256.New, secret, nil, "ehdb part master key 1", 32)
-		if err != nil {
-			return nil, err
-		}
-		wrap, err := newAEAD(kind, master)
-		if err != nil {
-			return nil, err
-		}
-		key, err := wrap.Open(nil, wrapped[:nonceSize], wrapped[nonceSize:], id)
-		if err != nil {
-			return nil, errors.New("the wrapped data key does not open with its master key")
-		}
-		return newAEAD(kind, key)
-	}
-	return nil, errNoKey
 }
 
 const maxRaw = 1 << 30

@@ -18,7 +18,7 @@ import (
 type Options struct {
 	FS      vfs.FS   // default: the operating system's
 	Dir     string   // the data directory
-	Secrets [][]byte // that parts were encrypted with, the current one and those before it
+	Secrets [][]byte // that the directory may be encrypted with
 	// Progress is told which file is about to be read, and how many have been; it may be nil.
 	Progress func(file string, done int)
 }
@@ -46,7 +46,7 @@ type Directory struct {
 	NextLog  uint64 // lowest log id not given yet, as far as records say
 
 	fs          vfs.FS
-	secrets     [][]byte
+	keys        *Keys
 	told        func(file string, done int)
 	done        int
 	blocks      []Block
@@ -63,7 +63,8 @@ var ErrNoDirectory = errors.New("this is no data directory")
 const attempts = 4
 
 // Read reads a data directory. A gateway may be using it: damage that another reading does not confirm was a moment
-// between two of its writes. The error is one of the file system, or wraps ErrNoDirectory; damage is in Findings.
+// between two of its writes. The error is one of the file system, or wraps ErrNoDirectory or ErrKeys; damage is in
+// Findings.
 func Read(ctx context.Context, o Options) (*Directory, error) {
 	if o.FS == nil {
 		o.FS = vfs.OS{}
@@ -86,9 +87,12 @@ func Read(ctx context.Context, o Options) (*Directory, error) {
 
 func read(ctx context.Context, o Options) (*Directory, error) {
 	d := &Directory{
-		Path: o.Dir, fs: o.FS, secrets: o.Secrets, told: o.Progress, logs: map[uint64]*Log{},
+		Path: o.Dir, fs: o.FS, told: o.Progress, logs: map[uint64]*Log{},
 	}
 	if err := d.readMeta(); err != nil {
+		return nil, err
+	}
+	if err := d.readKeys(o.Secrets); err != nil {
 		return nil, err
 	}
 	if err := d.loadManifest(); err != nil {

@@ -26,11 +26,20 @@ func EachItem(fsys vfs.FS, name string, secrets [][]byte, fn func(Item) bool) er
 	base := path.Base(name)
 	w := itemWriter{fn: fn}
 	_, isManifest := parseManifestName(base)
-	if strings.HasSuffix(base, ".part") {
-		return w.part(fsys, name, secrets)
+	isKeys := base == KeysName || base == KeysCopy
+	isPart := strings.HasSuffix(base, ".part")
+	if !isManifest && !isKeys && !isPart && base != MetaName && !strings.HasSuffix(base, segExtension) {
+		return fmt.Errorf("%s: %w (%s, %s, *%s, *.part or %s*)", name, ErrKind, MetaName, KeysName, segExtension,
+			manifestPrefix)
 	}
-	if !isManifest && base != MetaName && !strings.HasSuffix(base, segExtension) {
-		return fmt.Errorf("%s: %w (%s, *%s, *.part or %s*)", name, ErrKind, MetaName, segExtension, manifestPrefix)
+	if base != MetaName && !isKeys {
+		var err error
+		if w.keys, err = keysFor(fsys, name, secrets); err != nil {
+			return err
+		}
+	}
+	if isPart {
+		return w.part(fsys, name)
 	}
 	b, err := readFile(fsys, name)
 	if err != nil {
@@ -39,6 +48,14 @@ func EachItem(fsys vfs.FS, name string, secrets [][]byte, fn func(Item) bool) er
 	switch {
 	case isManifest:
 		w.manifest(b)
+	case isKeys:
+		err := checkKeys(b)
+		if err == nil {
+			n := (le.Uint32(b[16:]) - tagSize) / keySize
+			w.item(0, "keys", nil, "%d, encrypted; scrypt cost %d", n, le.Uint32(b[12:]))
+		} else {
+			w.item(0, "keys", err, "")
+		}
 	case base == MetaName:
 		n, err := parseMeta(b)
 		w.item(0, "meta", err, "%d shards", n)
@@ -50,6 +67,7 @@ func EachItem(fsys vfs.FS, name string, secrets [][]byte, fn func(Item) bool) er
 
 type itemWriter struct {
 	fn      func(Item) bool
+	keys    *Keys
 	stopped bool
 }
 
@@ -67,11 +85,11 @@ func (w *itemWriter) item(off int64, kind string, err error, format string, args
 
 func (w *itemWriter) segment(b []byte) {
 	s, err := parseSegmentHeader(b)
-	w.item(0, "header", err, "segment %d, first block %d, %d bytes, salt %08x, recycled %v",
-		s.ID, s.Base, s.Size, s.Salt, s.Stale)
+	w.item(0, "header", err, "segment %d, first block %d, %d bytes, salt %08x, recycled %v, encrypted %v",
+		s.ID, s.Base, s.Size, s.Salt, s.Stale, s.Boxed)
 	if err != nil {
 		var ok bool
-		if s, ok = rebuildHeader(b, 0); !ok {
+		if s, ok = rebuildHeader(b, 0, w.keys); !ok {
 			return
 		}
 	}
@@ -99,7 +117,12 @@ func (w *itemWriter) segment(b []byte) {
 			continue
 		}
 		w.item(h.Offset, "block", nil, "number %d, %d bytes, those below %d were durable", h.LSN, h.Len, h.Durable)
-		if err := parseBody(h.body(b), &blk); err != nil {
+		body, err := h.plain(b, &s, w.keys)
+		if err != nil {
+			w.item(h.Offset+blockHead, "block", err, "")
+			continue
+		}
+		if err := parseBody(body, &blk); err != nil {
 			w.item(h.Offset+blockHead, "record", err, "")
 		}
 		for i := range blk.records {
@@ -137,8 +160,8 @@ func (r *WALRecord) text() string {
 }
 
 func (w *itemWriter) manifest(b []byte) {
-	gen, salt, err := parseManifestHeader(b)
-	w.item(0, "header", err, "generation %d, salt %08x", gen, salt)
+	gen, salt, boxed, err := parseManifestHeader(b)
+	w.item(0, "header", err, "generation %d, salt %08x, encrypted %v", gen, salt, boxed)
 	if err != nil {
 		return
 	}
@@ -156,7 +179,13 @@ func (w *itemWriter) manifest(b []byte) {
 			continue
 		}
 		w.item(int64(off), f.TypeName(), nil, "edit %d, %d bytes", f.Edits, len(f.Body))
-		e, err := parseEdit(f.Body)
+		body, err := f.plain(boxed, gen, salt, w.keys)
+		if err != nil {
+			w.item(int64(off), "item", err, "")
+			off += f.size
+			continue
+		}
+		e, err := parseEdit(body)
 		if err != nil {
 			w.item(int64(off), "item", err, "")
 		}
@@ -207,8 +236,8 @@ func (w *itemWriter) edit(off int64, e *edit) {
 	}
 }
 
-func (w *itemWriter) part(fsys vfs.FS, name string, secrets [][]byte) error {
-	p, bad, err := CheckFile(fsys, path.Dir(name), path.Base(name), secrets)
+func (w *itemWriter) part(fsys vfs.FS, name string) error {
+	p, bad, err := CheckFile(fsys, path.Dir(name), path.Base(name), w.keys)
 	if err != nil {
 		return err
 	}

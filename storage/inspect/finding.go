@@ -98,5 +98,6 @@ const (
 	remedyRestore = "put the file back from a backup of the same directory, or keep what is whole with: " +
 		"ehdbctl storage repair"
 	remedyNewer = "written by a newer version, or a defect: use the ehdbctl of the version that wrote it"
-	remedyKey   = "give the key it was encrypted with (--encryption-key-file)"
+	remedyKey   = "restore the files KEYS and KEYS.copy as they were when it was written"
+	remedyKeys  = "none needed: the gateway writes it again at its next start, as ehdbctl storage repair does"
 )

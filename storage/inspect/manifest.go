@@ -21,6 +21,10 @@ const (
 	manifestHead   = 32
 	frameHead      = 24
 
+	// Versions of a manifest.
+	manifestPlain = 1
+	manifestBoxed = 2 // the bodies of its frames are encrypted
+
 	frameSnapshot = 1
 	frameEdit     = 2
 	frameMark     = 3
@@ -81,6 +85,22 @@ type Frame struct {
 	size   int
 }
 
+// plain returns the body of f as it was before it was encrypted, if it is.
+func (f *Frame) plain(boxed bool, gen uint64, salt uint32, keys *Keys) ([]byte, error) { //nolint:revive // the file's
+	if !boxed || f.Type == frameMark {
+		return f.Body, nil
+	}
+	return keys.open(FramePlace(gen, salt, f.Offset, f.Type, f.Edits), f.Body)
+}
+
+// FramePlace is what the encryption of a frame's body also vouches for: the manifest and where in it which frame is.
+func FramePlace(gen uint64, salt uint32, off int64, typ uint8, edits uint64) []byte {
+	b := le.AppendUint64(nil, gen)
+	b = le.AppendUint32(b, salt)
+	b = le.AppendUint64(b, uint64(off))
+	return le.AppendUint64(append(b, typ), edits)
+}
+
 // TypeName is the name of f's type in docs/format/manifest.md.
 func (f *Frame) TypeName() string {
 	return map[uint8]string{frameSnapshot: "snapshot", frameEdit: "edit", frameMark: "mark"}[f.Type]
@@ -101,17 +121,18 @@ func parseManifestName(name string) (gen uint64, ok bool) {
 	return gen, true
 }
 
-func parseManifestHeader(b []byte) (gen uint64, salt uint32, err error) {
+func parseManifestHeader(b []byte) (gen uint64, salt uint32, boxed bool, err error) {
 	if len(b) < manifestHead || string(b[:8]) != manifestMagic {
-		return 0, 0, errors.New("this is not a manifest")
+		return 0, 0, false, errors.New("this is not a manifest")
 	}
-	if v := le.Uint32(b[8:]); v != 1 {
-		return 0, 0, fmt.Errorf("the header is damaged or of version %d, which is not known", v)
+	v := le.Uint32(b[8:])
+	if v != manifestPlain && v != manifestBoxed {
+		return 0, 0, false, fmt.Errorf("the header is damaged or of version %d, which is not known", v)
 	}
 	if checksum(0, b[:28]) != le.Uint32(b[28:]) {
-		return 0, 0, errors.New("the header does not match its checksum")
+		return 0, 0, false, errors.New("the header does not match its checksum")
 	}
-	return le.Uint64(b[16:]), le.Uint32(b[24:]), nil
+	return le.Uint64(b[16:]), le.Uint32(b[24:]), v == manifestBoxed, nil
 }
 
 var (
@@ -186,14 +207,27 @@ func (d *Directory) loadManifest() error {
 	}}
 	r.read()
 	d.Manifest = r.m
+	if r.boxed && d.keys == nil {
+		return fmt.Errorf("%s: %w", name, errKeysGone)
+	}
 	return nil
 }
 
 // manifestReader applies the frames of a manifest.
 type manifestReader struct {
-	d *Directory
-	b []byte
-	m *Manifest
+	d     *Directory
+	b     []byte
+	m     *Manifest
+	boxed bool // the bodies of frames are encrypted
+}
+
+// apply does what the body of a frame says.
+func (r *manifestReader) apply(f *Frame) error {
+	body, err := f.plain(r.boxed, r.m.Generation, r.m.Salt, r.d.keys)
+	if err != nil {
+		return err
+	}
+	return r.m.apply(body, f.Type == frameSnapshot)
 }
 
 func (r *manifestReader) damage(off int, format string, args ...any) *Finding {
@@ -205,7 +239,7 @@ func (r *manifestReader) damage(off int, format string, args ...any) *Finding {
 var listAffected = []Affected{{What: "which parts are live, and what in them is deleted"}}
 
 func (r *manifestReader) read() {
-	gen, salt, err := parseManifestHeader(r.b)
+	gen, salt, boxed, err := parseManifestHeader(r.b)
 	if err == nil && gen != r.m.Generation {
 		err = fmt.Errorf("the header is of generation %d", gen)
 	}
@@ -213,7 +247,10 @@ func (r *manifestReader) read() {
 		r.damage(0, "%v", err).Affected = listAffected
 		return
 	}
-	r.m.Salt = salt
+	r.m.Salt, r.boxed = salt, boxed
+	if boxed && r.d.keys == nil {
+		return
+	}
 	f, err := parseFrame(r.b, manifestHead, salt)
 	if err == nil && f.Type != frameSnapshot {
 		err = errNoFrame
@@ -231,7 +268,7 @@ func (r *manifestReader) read() {
 }
 
 func (r *manifestReader) snapshot(f *Frame) int {
-	if err := r.m.apply(f.Body, true); err != nil {
+	if err := r.apply(f); err != nil {
 		r.damage(manifestHead, "snapshot: %v", err)
 	}
 	r.m.Edits = f.Edits
@@ -248,7 +285,7 @@ func (r *manifestReader) frame(at int, marked bool) (int, bool) {
 	case f.Type == frameMark && len(f.Body) == 0 && f.Edits == r.m.Edits:
 		return at + f.size, true
 	case f.Type == frameEdit && f.Edits == r.m.Edits+1, f.Type == frameEdit && r.m.Damaged && f.Edits > r.m.Edits:
-		if err := r.m.apply(f.Body, false); err != nil {
+		if err := r.apply(&f); err != nil {
 			r.damage(at, "edit %d: %v", f.Edits, err)
 		}
 		r.m.Edits = f.Edits

@@ -213,7 +213,7 @@ func (r *partReader) unlock(h []byte) (ok bool, err error) {
 		r.damage(12, "cipher %d is not known", p.Cipher)
 		return false, nil
 	}
-	p.aead, err = unwrap(r.d.secrets, p.Cipher, le.Uint64(h[48:]), h[56:116], p.ID[:])
+	p.aead, err = r.d.keys.unwrap(p.Cipher, le.Uint64(h[48:]), h[56:116], p.ID[:])
 	switch {
 	case errors.Is(err, errNoKey):
 		p.Locked = true

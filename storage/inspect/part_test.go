@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path"
@@ -19,6 +20,14 @@ import (
 type sealed struct {
 	fsys *vfs.Mem
 	want contents
+	keys *crypt.Keys
+}
+
+// partForm is how parts are made: ring says that the directory is encrypted, and with what before that.
+type partForm struct {
+	part.Options
+	ring   crypt.RingOptions
+	before []byte // the secret before, which some parts are made under
 }
 
 var secret, oldSecret = []byte("a secret"), []byte("the one before")
@@ -30,7 +39,7 @@ func logSpec(id byte, name string) []byte {
 }
 
 // buildSealed makes a directory with an empty write-ahead log, and parts of two logs with deletions, in options o.
-func buildSealed(t *testing.T, o part.Options, nparts, n, keys int) *sealed {
+func buildSealed(t *testing.T, o partForm, nparts, n, keys int) *sealed {
 	t.Helper()
 	x := &sealed{fsys: vfs.NewMem(), want: contents{1: nil}}
 	must(t, x.fsys.MkdirAll(dataDir+"/parts"))
@@ -39,11 +48,14 @@ func buildSealed(t *testing.T, o part.Options, nparts, n, keys int) *sealed {
 	_, err = f.WriteAt(inspect.EncodeMeta(2), 0)
 	must(t, err)
 	must(t, f.Close())
-	w, err := tail.Open(tail.Options{FS: x.fsys, Dir: dataDir + "/wal", SegmentSize: 1 << 10})
+	x.ring(t, &o)
+	w, err := tail.Open(tail.Options{
+		FS: x.fsys, Dir: dataDir + "/wal", SegmentSize: 1 << 10, Keys: func() (*crypt.Keys, error) { return x.keys, nil },
+	})
 	must(t, err)
 	must(t, w.Replay(func(tail.LSN, tail.Pos, []byte) error { return nil }))
 	must(t, w.Close())
-	m, err := manifest.Open(x.fsys, dataDir+"/manifest", manifest.Options{Create: true})
+	m, err := manifest.Open(x.fsys, dataDir+"/manifest", manifest.Options{Create: true, Keys: x.keys})
 	must(t, err)
 	must(t, m.Apply(&manifest.Edit{Logs: []manifest.Log{
 		{ID: 2, Spec: logSpec(2, "ACC/A")}, {ID: 3, Spec: logSpec(3, "ACC/B")},
@@ -51,13 +63,35 @@ func buildSealed(t *testing.T, o part.Options, nparts, n, keys int) *sealed {
 	rnd := rand.New(rand.NewPCG(1, uint64(n)))
 	seqs := map[uint64]uint64{}
 	for range nparts {
-		x.part(t, m, o, rnd, seqs, n, keys)
+		x.part(t, m, o.Options, rnd, seqs, n, keys)
+		o.Options.Keys = x.keys // the first part may be made under an older key
 	}
 	for log := range seqs {
 		x.want.add(log, "last %d", seqs[log])
 	}
 	must(t, m.Close())
 	return x
+}
+
+// ring makes the directory's keys, if it is to be encrypted.
+func (x *sealed) ring(t *testing.T, o *partForm) {
+	t.Helper()
+	if o.ring.Secret == nil {
+		return
+	}
+	o.ring.Cost = 1
+	now := o.ring
+	if o.before != nil {
+		o.ring.Secret, now.Previous = o.before, [][]byte{o.before}
+	}
+	r, err := crypt.OpenRing(x.fsys, dataDir, o.ring)
+	must(t, err)
+	o.Options.Keys = r.Keys
+	r, err = crypt.OpenRing(x.fsys, dataDir, now)
+	must(t, err)
+	if x.keys = r.Keys; r.Rotated != (o.before != nil) {
+		t.Fatalf("%+v", r)
+	}
 }
 
 // part seals n records a log.
@@ -109,18 +143,15 @@ func (x *sealed) read(t *testing.T, fsys vfs.FS, secrets ...[]byte) *inspect.Dir
 	return d
 }
 
-func options(t *testing.T) map[string]part.Options {
-	t.Helper()
-	aes, err := crypt.NewKeys(crypt.AES256GCM, secret, oldSecret)
-	must(t, err)
-	chacha, err := crypt.NewKeys(crypt.ChaCha20Poly1305, oldSecret)
-	must(t, err)
-	return map[string]part.Options{
-		"plain":       {BlockSize: 512},
-		"s2":          {BlockSize: 512, Codec: part.S2, Shard: 1},
-		"zstd":        {BlockSize: 512, Codec: part.Zstd},
-		"aes zstd":    {BlockSize: 512, Codec: part.Zstd, Keys: aes},
-		"chacha s2":   {BlockSize: 512, Codec: part.S2, Keys: chacha},
+func options() map[string]partForm {
+	aes := crypt.RingOptions{Cipher: crypt.AES256GCM, Secret: secret}
+	chacha := crypt.RingOptions{Cipher: crypt.ChaCha20Poly1305, Secret: oldSecret}
+	return map[string]partForm{
+		"plain":       {Options: part.Options{BlockSize: 512}},
+		"s2":          {Options: part.Options{BlockSize: 512, Codec: part.S2, Shard: 1}},
+		"zstd":        {Options: part.Options{BlockSize: 512, Codec: part.Zstd}},
+		"aes zstd":    {Options: part.Options{BlockSize: 512, Codec: part.Zstd}, ring: aes, before: oldSecret},
+		"chacha s2":   {Options: part.Options{BlockSize: 512, Codec: part.S2}, ring: chacha},
 		"large block": {},
 	}
 }
@@ -128,7 +159,7 @@ func options(t *testing.T) map[string]part.Options {
 // TestReadsParts holds the independent reader against what was put into parts of every codec and cipher.
 func TestReadsParts(t *testing.T) {
 	t.Parallel()
-	for name, o := range options(t) {
+	for name, o := range options() {
 		for _, n := range []int{1, 100, 9000} {
 			x := buildSealed(t, o, 2, n, n)
 			d := x.read(t, x.fsys, secret, oldSecret)
@@ -171,12 +202,38 @@ func checkRanges(t *testing.T, d *inspect.Directory) {
 	}
 }
 
-// TestKeyIsMissing verifies what can be without the key, and says so.
+// TestKeyIsMissing: without the key a directory is not read, and the error says what to do.
 func TestKeyIsMissing(t *testing.T) {
 	t.Parallel()
-	x := buildSealed(t, options(t)["aes zstd"], 1, 50, 5)
-	d := x.read(t, x.fsys, []byte("another"))
-	if d.Damaged() || len(d.Findings) != 1 || !strings.Contains(d.Findings[0].What, "key that was not given") {
+	x := buildSealed(t, options()["aes zstd"], 1, 50, 5)
+	refused := func(fsys vfs.FS, want string, secrets ...[]byte) {
+		t.Helper()
+		_, err := inspect.Read(t.Context(), inspect.Options{FS: fsys, Dir: dataDir, Secrets: secrets})
+		if !errors.Is(err, inspect.ErrKeys) || !strings.Contains(err.Error(), want) {
+			t.Fatal(err)
+		}
+	}
+	refused(x.fsys, "give its key")
+	refused(x.fsys, "another key", []byte("another"), oldSecret)
+	all := files(t, x.fsys)
+	gone := with(with(all, dataDir+"/KEYS", nil), dataDir+"/KEYS.copy", nil)
+	refused(disk(t, gone), "are missing", secret)
+	bad := with(with(all, dataDir+"/KEYS", []byte("x")), dataDir+"/KEYS.copy", []byte("y"))
+	refused(disk(t, bad), "both damaged", secret)
+	d := x.read(t, disk(t, with(all, dataDir+"/KEYS.copy", nil)), secret)
+	if len(d.Findings) != 1 || d.Findings[0].File != inspect.KeysCopy || !strings.Contains(d.Findings[0].What, "missing") {
+		t.Fatalf("%v", d.Findings)
+	}
+}
+
+// TestForeignKey: of a part that is encrypted with a key that the directory does not have, what can be is verified.
+func TestForeignKey(t *testing.T) {
+	t.Parallel()
+	foreign, err := crypt.NewKeys(crypt.AES256GCM, []byte("of another directory"))
+	must(t, err)
+	x := buildSealed(t, partForm{Options: part.Options{BlockSize: 512, Keys: foreign}}, 1, 50, 5)
+	d := x.read(t, x.fsys)
+	if d.Damaged() || len(d.Findings) != 1 || !strings.Contains(d.Findings[0].What, "does not have") {
 		t.Fatalf("%v", d.Findings)
 	}
 	all := files(t, x.fsys)
@@ -193,7 +250,7 @@ func TestKeyIsMissing(t *testing.T) {
 // productReads opens manifest and parts with the product's readers and verifies them.
 func productReads(t *testing.T, fsys vfs.FS, keys *crypt.Keys) error {
 	t.Helper()
-	m, err := manifest.Open(fsys, dataDir+"/manifest", manifest.Options{})
+	m, err := manifest.Open(fsys, dataDir+"/manifest", manifest.Options{Keys: keys})
 	if err != nil {
 		return err
 	}
@@ -229,7 +286,7 @@ func productReads(t *testing.T, fsys vfs.FS, keys *crypt.Keys) error {
 // read of the other files and logs stays right.
 func TestPartFlips(t *testing.T) {
 	t.Parallel()
-	for name, o := range options(t) {
+	for name, o := range options() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x := buildSealed(t, o, 2, 60, 20)
@@ -245,8 +302,8 @@ func TestPartFlips(t *testing.T) {
 				for off := 0; off < len(b); off += step {
 					changed := append([]byte(nil), b...)
 					changed[off] ^= 1 << (off % 8)
-					x.outcome(t, with(all, file, changed), file, o.Keys, fmt.Sprintf("%s, flip at %d", file, off))
-					x.outcome(t, with(all, file, b[:off]), file, o.Keys, fmt.Sprintf("%s, cut to %d", file, off))
+					x.outcome(t, with(all, file, changed), file, x.keys, fmt.Sprintf("%s, flip at %d", file, off))
+					x.outcome(t, with(all, file, b[:off]), file, x.keys, fmt.Sprintf("%s, cut to %d", file, off))
 				}
 			}
 		})

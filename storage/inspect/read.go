@@ -236,14 +236,19 @@ func (d *Directory) readBlock(at int) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	h := BlockHeader{Len: b.Len}
-	buf := make([]byte, h.size())
+	buf := make([]byte, (&BlockHeader{Len: b.Len}).size())
 	if _, err := f.ReadAt(buf, b.Offset); err != nil {
 		return nil, fmt.Errorf("%s: offset %d: %w", d.fileOf(at), b.Offset, err)
 	}
-	if h, ok := wholeBlock(buf, 0, s); !ok || h.LSN != b.LSN {
+	h, ok := wholeBlock(buf, 0, s)
+	if !ok || h.LSN != b.LSN {
 		return nil, fmt.Errorf("%s: block %d at offset %d was changed while it was read (is a gateway running?)",
 			d.fileOf(at), b.LSN, b.Offset)
 	}
-	return buf[blockHead : blockHead+int64(b.Len)], nil
+	body := buf[blockHead : blockHead+int64(b.Len)]
+	if s.Boxed {
+		h.Offset = b.Offset
+		return d.keys.open(BlockPlace(s, &h), body)
+	}
+	return body, nil
 }

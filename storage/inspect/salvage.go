@@ -39,9 +39,6 @@ func (d *Directory) KnownHeads() []uint64 {
 	return heads
 }
 
-// Secrets returns those that were given.
-func (d *Directory) Secrets() [][]byte { return d.secrets }
-
 // Known tells whether a record, or the manifest, says that the log exists: the gateway refuses a directory in which
 // there are records of a log that is not.
 func (l *Log) Known() bool { return l.known }
@@ -176,8 +173,8 @@ func (r *partReader) columnSizes(h *head) []*uint64 {
 }
 
 // CheckFile reads one part file that no manifest names, and returns what is wrong with it.
-func CheckFile(fsys vfs.FS, dir, file string, secrets [][]byte) (*Part, []Finding, error) {
-	d := &Directory{Path: dir, fs: fsys, secrets: secrets, logs: map[uint64]*Log{}}
+func CheckFile(fsys vfs.FS, dir, file string, keys *Keys) (*Part, []Finding, error) {
+	d := &Directory{Path: dir, fs: fsys, keys: keys, logs: map[uint64]*Log{}}
 	p, err := d.checkPart(file)
 	return p, d.Findings, err
 }

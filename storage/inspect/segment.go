@@ -15,6 +15,10 @@ const (
 	typeMark    = 2
 	flagStale   = 1
 	maxBodySize = 1 << 30
+
+	// Versions of a segment.
+	segPlain = 1
+	segBoxed = 2
 )
 
 // Segment is one file of the write-ahead log.
@@ -24,7 +28,8 @@ type Segment struct {
 	Base   uint64 `json:"base"` // position (LSN) of its first block
 	Size   int64  `json:"size"`
 	Salt   uint32 `json:"salt"`
-	Stale  bool   `json:"recycled"` // unwritten space may hold bytes of the file's earlier life
+	Boxed  bool   `json:"encrypted"` // the bodies of its blocks are encrypted
+	Stale  bool   `json:"recycled"`  // unwritten space may hold bytes of the file's earlier life
 	Blocks int    `json:"blocks"`
 	Next   uint64 `json:"next"` // position behind its last block
 	End    int64  `json:"end"`  // where its blocks end
@@ -41,7 +46,8 @@ func parseSegmentHeader(b []byte) (s Segment, err error) {
 	if string(b[:8]) != segMagic {
 		return s, fmt.Errorf("this is no log segment: it starts with %q", b[:8])
 	}
-	if v := le.Uint32(b[8:]); v != 1 {
+	v := le.Uint32(b[8:])
+	if v != segPlain && v != segBoxed {
 		return s, fmt.Errorf("the segment's header is damaged or of version %d, which is not known", v)
 	}
 	if checksum(0, b[:60]) != le.Uint32(b[60:]) {
@@ -49,7 +55,7 @@ func parseSegmentHeader(b []byte) (s Segment, err error) {
 	}
 	s = Segment{
 		ID: le.Uint64(b[16:]), Base: le.Uint64(b[24:]), Size: int64(le.Uint64(b[32:])), Salt: le.Uint32(b[40:]),
-		Stale: le.Uint32(b[12:])&flagStale != 0,
+		Stale: le.Uint32(b[12:])&flagStale != 0, Boxed: v == segBoxed,
 	}
 	if s.Size < segHead || s.Size > maxSegment {
 		return s, fmt.Errorf("the segment's header gives a size of %d", s.Size)
@@ -61,7 +67,10 @@ func parseSegmentHeader(b []byte) (s Segment, err error) {
 func EncodeSegmentHeader(s *Segment) []byte {
 	b := make([]byte, segHead)
 	copy(b, segMagic)
-	le.PutUint32(b[8:], 1)
+	le.PutUint32(b[8:], segPlain)
+	if s.Boxed {
+		le.PutUint32(b[8:], segBoxed)
+	}
 	if s.Stale {
 		le.PutUint32(b[12:], flagStale)
 	}
@@ -75,7 +84,7 @@ func EncodeSegmentHeader(s *Segment) []byte {
 
 // rebuildHeader finds out what the damaged header of the segment in b said. The salt is what makes the first block
 // header's CRC come out: a CRC can be run backwards. The block's body then shows whether that is right.
-func rebuildHeader(b []byte, id uint64) (s Segment, ok bool) {
+func rebuildHeader(b []byte, id uint64, keys *Keys) (s Segment, ok bool) {
 	if len(b) < segHead+blockHead {
 		return s, false
 	}
@@ -84,7 +93,13 @@ func rebuildHeader(b []byte, id uint64) (s Segment, ok bool) {
 		ID: id, Base: le.Uint64(h[8:]), Size: int64(len(b)), Salt: crcSeed(h[4:], le.Uint32(h)), Stale: true,
 		Rebuilt: true,
 	}
-	_, whole := wholeBlock(b, segHead, &s)
+	first, whole := wholeBlock(b, segHead, &s)
+	if whole && keys != nil { // the body tells whether it is encrypted
+		s.Boxed = true
+		if _, err := first.plain(b, &s, keys); err != nil {
+			s.Boxed = false
+		}
+	}
 	return s, whole
 }
 
@@ -149,6 +164,26 @@ func wholeBlock(b []byte, off int64, s *Segment) (h BlockHeader, ok bool) {
 // body returns the body of a whole block.
 func (h *BlockHeader) body(b []byte) []byte {
 	return b[h.Offset+blockHead : h.Offset+blockHead+int64(h.Len)]
+}
+
+// plain returns the body of a whole block as it was before it was encrypted.
+func (h *BlockHeader) plain(b []byte, s *Segment, keys *Keys) ([]byte, error) {
+	if !s.Boxed || h.Mark {
+		return h.body(b), nil
+	}
+	return keys.open(BlockPlace(s, h), h.body(b))
+}
+
+// BlockPlace is what the encryption of a body also vouches for: the segment, where in it the block is, and its header
+// but for the checksums.
+func BlockPlace(s *Segment, h *BlockHeader) []byte {
+	b := le.AppendUint64(nil, s.ID)
+	b = le.AppendUint32(b, s.Salt)
+	b = le.AppendUint64(b, uint64(h.Offset))
+	b = le.AppendUint32(b, h.Len)
+	b = le.AppendUint64(b, h.LSN)
+	b = le.AppendUint64(b, h.Durable)
+	return le.AppendUint32(b, typeData)
 }
 
 // AppendBlock adds a data block to b, a segment's bytes from its first on.

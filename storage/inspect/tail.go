@@ -143,7 +143,7 @@ func (d *Directory) loadSegment(id uint64) (s *Segment, b []byte, err error) {
 	head, bad := parseSegmentHeader(b)
 	ok := bad == nil && head.ID == id
 	if !ok {
-		head, ok = rebuildHeader(b, id)
+		head, ok = rebuildHeader(b, id, d.keys)
 	}
 	if !ok {
 		return nil, b, nil
@@ -177,6 +177,9 @@ func (t *tailReader) segment(id, limit uint64) error {
 	s, b, err := d.loadSegment(id)
 	if err != nil || b == nil {
 		return err
+	}
+	if s != nil && s.Boxed && d.keys == nil {
+		return fmt.Errorf("%s: %w", s.File, errKeysGone)
 	}
 	d.checkHeader(id, s, b)
 	if s == nil {
@@ -254,10 +257,17 @@ func (w *segmentWalk) take(h *BlockHeader) {
 	if h.Mark {
 		return
 	}
+	body, err := h.plain(w.b, w.s, d.keys)
+	if err != nil {
+		w.t.hole(Hole{Segment: w.s.File, Offset: h.Offset, Length: h.size(), From: h.LSN, To: h.LSN + 1},
+			fmt.Sprintf("block %d: %v", h.LSN, err))
+		w.t.next = h.LSN + 1
+		return
+	}
 	w.s.Blocks++
 	w.t.next = h.LSN + 1
 	d.blocks = append(d.blocks, Block{Segment: w.t.last, Offset: h.Offset, Len: h.Len, LSN: h.LSN})
-	w.t.fn(len(d.blocks)-1, h.body(w.b))
+	w.t.fn(len(d.blocks)-1, body)
 }
 
 // broken decides about a block that is not whole, and goes to the next one that is. It returns false when there is

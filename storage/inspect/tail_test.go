@@ -15,21 +15,20 @@ import (
 // moved records, dropped segments, spread logs and state logs; closed, and after a crash.
 func TestReadsWhatTheStoreReads(t *testing.T) {
 	t.Parallel()
-	for form, sealed := range forms {
+	for name, f := range forms {
 		for seed := range uint64(12) {
-			t.Run(fmt.Sprint(form, seed), func(t *testing.T) {
+			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
 				t.Parallel()
-				readsTheSame(t, seed, sealed)
+				readsTheSame(t, seed, f)
 			})
 		}
 	}
 }
 
-//nolint:revive // sealed is one of the forms
-func readsTheSame(t *testing.T, seed uint64, sealed bool) {
+func readsTheSame(t *testing.T, seed uint64, f form) {
 	t.Helper()
 	fsys := vfs.NewMem()
-	s := create(t, fsys, sealed)
+	s := create(t, fsys, f)
 	w := newWorkload(t, s, seed)
 	for round := range 4 {
 		w.run(t, 150)
@@ -39,7 +38,7 @@ func readsTheSame(t *testing.T, seed uint64, sealed bool) {
 			w.create(t, 3+round)
 		}
 	}
-	for try := 0; sealed && len(read(t, fsys.CrashClone(vfs.CrashOptions{})).Parts) == 0; try++ {
+	for try := 0; f.sealed && len(read(t, fsys.CrashClone(vfs.CrashOptions{})).Parts) == 0; try++ {
 		if try == 500 {
 			t.Fatal("no part was made")
 		}
@@ -59,7 +58,7 @@ func readsTheSame(t *testing.T, seed uint64, sealed bool) {
 			t.Fatal(diff)
 		}
 	}
-	if !sealed { // else it is moving records all the time, and this reader has no lock
+	if !f.sealed { // else it is moving records all the time, and this reader has no lock
 		check(fsys)
 	}
 	check(fsys.CrashClone(vfs.CrashOptions{}))
@@ -71,10 +70,10 @@ func readsTheSame(t *testing.T, seed uint64, sealed bool) {
 }
 
 // small builds a data directory with several segments of which little is dead.
-func small(t *testing.T, sealed bool) map[string][]byte {
+func small(t *testing.T, f form) map[string][]byte {
 	t.Helper()
 	fsys := vfs.NewMem()
-	s := create(t, fsys, sealed)
+	s := create(t, fsys, f)
 	w := newWorkload(t, s, 7)
 	w.run(t, 160)
 	crashed := files(t, fsys.CrashClone(vfs.CrashOptions{}))
@@ -86,7 +85,7 @@ func small(t *testing.T, sealed bool) map[string][]byte {
 // less than it should. name is the damaged file.
 func outcome(t *testing.T, all map[string][]byte, name string, whole contents, what string) {
 	t.Helper()
-	d, err := inspect.Read(t.Context(), inspect.Options{FS: disk(t, all), Dir: dataDir})
+	d, err := inspect.Read(t.Context(), inspect.Options{FS: disk(t, all), Dir: dataDir, Secrets: [][]byte{storeSecret}})
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -123,7 +122,7 @@ func slow() bool { return os.Getenv("EHDB_SLOW") != "" }
 
 // counted says which files of a directory are data.
 func counted(name string) bool {
-	return strings.HasSuffix(name, ".seg") || strings.HasSuffix(name, "META") || strings.HasSuffix(name, ".part") ||
+	return strings.HasSuffix(name, ".seg") || strings.HasSuffix(name, "META") || strings.Contains(name, "KEYS") || strings.HasSuffix(name, ".part") ||
 		strings.Contains(name, "manifest-")
 }
 
@@ -150,10 +149,10 @@ func eachDamage(t *testing.T, step int, damage func(b []byte, off int) []byte) {
 	if slow() {
 		step = 1
 	}
-	for form, sealed := range forms {
-		t.Run(form, func(t *testing.T) {
+	for name, f := range forms {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			all := small(t, sealed)
+			all := small(t, f)
 			s := open(t, disk(t, all))
 			whole, err := product(s)
 			must(t, err)
@@ -177,7 +176,7 @@ func eachDamage(t *testing.T, step int, damage func(b []byte, off int) []byte) {
 // TestMissingFiles takes each file away.
 func TestMissingFiles(t *testing.T) {
 	t.Parallel()
-	all := small(t, false)
+	all := small(t, form{})
 	s := open(t, disk(t, all))
 	whole, err := product(s)
 	must(t, err)
@@ -195,7 +194,7 @@ func TestMissingFiles(t *testing.T) {
 		if !counted(name) {
 			continue
 		}
-		d, err := inspect.Read(t.Context(), inspect.Options{FS: disk(t, with(all, name, nil)), Dir: dataDir})
+		d, err := inspect.Read(t.Context(), inspect.Options{FS: disk(t, with(all, name, nil)), Dir: dataDir, Secrets: [][]byte{storeSecret}})
 		must(t, err)
 		s, err := openStore(t.Context(), disk(t, with(all, name, nil)))
 		if err != nil {

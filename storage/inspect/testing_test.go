@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/noetl/ehdb-gateway/storage"
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/inspect"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
@@ -65,17 +66,38 @@ func openStore(ctx context.Context, fsys vfs.FS) (*storage.Store, error) {
 func storeOptions(fsys vfs.FS) storage.Options {
 	return storage.Options{
 		Dir: dataDir, FS: fsys, Shards: 2, SegmentSize: 4 << 10, SealMaxAge: time.Millisecond, SealRecords: 40,
+		Encryption: encryption(fsys),
 	}
 }
 
-// forms are the two in which a store keeps records: in the write-ahead log only, or sealed in parts as they get old.
-var forms = map[string]bool{"tail": false, "sealed": true}
+// form is how a store keeps records: in the write-ahead log only, or sealed in parts as they get old; as they are, or
+// encrypted and, in parts, compressed.
+type form struct{ sealed, encrypted bool }
+
+var forms = map[string]form{
+	"tail": {}, "sealed": {sealed: true}, "encrypted tail": {encrypted: true}, "encrypted": {sealed: true, encrypted: true},
+}
+
+// storeSecret is what encrypted stores are encrypted with.
+var storeSecret = []byte("the secret of a store")
+
+// encryption is that of the directory that is there.
+func encryption(fsys vfs.FS) (o crypt.RingOptions) {
+	for _, name := range []string{crypt.RingName, crypt.CopyName} {
+		if _, err := fsys.Stat(path.Join(dataDir, name)); err == nil {
+			o.Secret, o.Cost = storeSecret, 1
+		}
+	}
+	return o
+}
 
 // create makes a store in one of the forms. It keeps to it when it is opened again.
-func create(t *testing.T, fsys vfs.FS, sealed bool) *storage.Store {
+func create(t *testing.T, fsys vfs.FS, f form) *storage.Store {
 	t.Helper()
 	o := storeOptions(fsys)
-	o.Seal = sealed
+	if o.Seal = f.sealed; f.encrypted {
+		o.Encryption = crypt.RingOptions{Secret: storeSecret, Cost: 1}
+	}
 	s, err := storage.Open(t.Context(), o)
 	must(t, err)
 	return s
@@ -153,7 +175,7 @@ func independent(t *testing.T, d *inspect.Directory) contents {
 
 func read(t *testing.T, fsys vfs.FS) *inspect.Directory {
 	t.Helper()
-	d, err := inspect.Read(t.Context(), inspect.Options{FS: fsys, Dir: dataDir})
+	d, err := inspect.Read(t.Context(), inspect.Options{FS: fsys, Dir: dataDir, Secrets: [][]byte{storeSecret}})
 	if err != nil {
 		t.Fatal(err)
 	}

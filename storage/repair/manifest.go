@@ -10,18 +10,30 @@ import (
 	"path"
 	"slices"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/inspect"
 )
 
-// encodeManifest is a manifest with nothing but a snapshot (docs/format/manifest.md).
-func encodeManifest(m *inspect.Manifest) []byte {
+const manifestHead = 32 // bytes of its header
+
+// encodeManifest is a manifest with nothing but a snapshot (docs/format/manifest.md), encrypted if there are keys.
+func encodeManifest(m *inspect.Manifest, keys *crypt.Keys) ([]byte, error) {
 	le := binary.LittleEndian
 	table := crc32.MakeTable(crc32.Castagnoli)
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // never fails
 	salt := le.Uint32(random[:])
-	b := append(make([]byte, 0, 32), "EHDBMANI"...)
-	b = le.AppendUint32(b, 1)
+	b := append(make([]byte, 0, manifestHead), "EHDBMANI"...)
+	snap, version := encodeItems(m), uint32(1)
+	if keys != nil {
+		var err error
+		version = 2
+		snap, err = keys.Seal(nil, inspect.FramePlace(m.Generation, salt, int64(manifestHead), 1, m.Edits), snap)
+		if err != nil {
+			return nil, err
+		}
+	}
+	b = le.AppendUint32(b, version)
 	b = le.AppendUint32(b, 0)
 	b = le.AppendUint64(b, m.Generation)
 	b = le.AppendUint32(b, salt)
@@ -29,7 +41,7 @@ func encodeManifest(m *inspect.Manifest) []byte {
 	for _, f := range []struct {
 		typ  byte
 		body []byte
-	}{{1, encodeItems(m)}, {3, nil}} {
+	}{{1, snap}, {3, nil}} {
 		h := make([]byte, 24)
 		le.PutUint32(h[4:], uint32(len(f.body)))
 		le.PutUint64(h[8:], m.Edits)
@@ -38,7 +50,7 @@ func encodeManifest(m *inspect.Manifest) []byte {
 		le.PutUint32(h, crc32.Update(salt, table, h[4:]))
 		b = append(append(b, h...), f.body...)
 	}
-	return b
+	return b, nil
 }
 
 func encodeItems(m *inspect.Manifest) (b []byte) {
@@ -93,7 +105,11 @@ func (r *repairer) manifest(m *inspect.Manifest) error {
 	old := m.File
 	m.Generation++
 	name := path.Join(inspect.ManifestDir, fmt.Sprintf("manifest-%020d", m.Generation))
-	if err := r.replace(name, encodeManifest(m)); err != nil {
+	b, err := encodeManifest(m, r.box)
+	if err != nil {
+		return err
+	}
+	if err := r.replace(name, b); err != nil {
 		return err
 	}
 	r.did(name, "written, for the parts as they are now")

@@ -7,7 +7,6 @@ import (
 	"path"
 	"slices"
 
-	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/inspect"
 	"github.com/noetl/ehdb-gateway/storage/part"
 )
@@ -60,11 +59,12 @@ func (r *repairer) parts(ctx context.Context) error {
 	return r.read(ctx)
 }
 
-// locked says which damaged part cannot be read without a key that was not given.
+// locked says which damaged part cannot be read for want of its key.
 func (r *repairer) locked(context.Context) error {
 	for _, p := range r.d.Parts {
 		if p.Damaged && p.Locked {
-			return fmt.Errorf("%s is damaged and encrypted: give its key, with --encryption-key-file", p.File)
+			return fmt.Errorf("%s is damaged, and encrypted with a key that the directory does not have: restore the files "+
+				"%s and %s as they were when it was written", p.File, inspect.KeysName, inspect.KeysCopy)
 		}
 	}
 	return nil
@@ -91,15 +91,7 @@ func dropPart(m *inspect.Manifest, n uint64) {
 // salvage writes the live records of p that are whole to a new part.
 func (r *repairer) salvage(ctx context.Context, m *inspect.Manifest, p *inspect.Part, mp *inspect.ManifestPart) error {
 	r.progress(p.File)
-	o := part.Options{Shard: mp.Shard, Created: p.Created, Codec: part.S2}
-	if p.Cipher != 0 {
-		secrets := r.d.Secrets()
-		keys, err := crypt.NewKeys(crypt.Cipher(p.Cipher), secrets...)
-		if err != nil {
-			return err
-		}
-		o.Keys = keys
-	}
+	o := part.Options{Shard: mp.Shard, Created: p.Created, Codec: part.S2, Keys: r.box}
 	b, err := part.Create(r.fs, path.Join(r.dir, path.Dir(p.File)), o)
 	if err != nil {
 		return err

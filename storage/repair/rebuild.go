@@ -80,7 +80,7 @@ func (r *repairer) loose(ctx context.Context) (out []inspect.ManifestPart, err e
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		p, bad, err := inspect.CheckFile(r.fs, r.dir, f.Path, r.o.Secrets)
+		p, bad, err := inspect.CheckFile(r.fs, r.dir, f.Path, r.d.Keys())
 		if err != nil {
 			return nil, err
 		}

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"path"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/inspect"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
@@ -25,7 +26,7 @@ type Options struct {
 	FS      vfs.FS   // default: the operating system's
 	Dir     string   // the data directory
 	Out     string   // leave Dir as it is and write the repaired one here, where nothing is yet
-	Secrets [][]byte // that parts are encrypted with, the current one and those before it
+	Secrets [][]byte // that the directory may be encrypted with
 	Shards  int      // number of shards, for a damaged META when no record tells it
 	// Catalog is asked what the catalog (log 1) lacks when part of the write-ahead log is lost: the gateway removes
 	// logs that it does not find there. It is given the entries that are left and the logs that hold records, and
@@ -79,6 +80,7 @@ type repairer struct {
 
 	rebuilt bool            // the manifest was damaged, and is made of what is there
 	adopted map[uint64]bool // parts that are in the manifest again
+	box     *crypt.Keys     // what is written is encrypted with; nil: nothing is
 }
 
 // Run repairs a data directory that no process has open. A directory without damage is left as it is.
@@ -109,7 +111,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		}
 		defer done()
 	}
-	for _, step := range []func(context.Context) error{r.locked, r.meta, r.parts, r.wal} {
+	for _, step := range []func(context.Context) error{r.locked, r.keys, r.meta, r.parts, r.wal} {
 		if err := step(ctx); err != nil {
 			return r.report, err
 		}
@@ -125,6 +127,9 @@ func (r *repairer) read(ctx context.Context) (err error) {
 	r.d, err = inspect.Read(ctx, inspect.Options{
 		FS: r.fs, Dir: r.dir, Secrets: r.o.Secrets, Progress: r.o.Progress,
 	})
+	if err == nil && r.d.Keys() != nil {
+		r.box, err = crypt.NewKeys(crypt.ChaCha20Poly1305, r.d.Keys().Raw()...)
+	}
 	return err
 }
 

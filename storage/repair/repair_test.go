@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/noetl/ehdb-gateway/storage"
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/inspect"
 	"github.com/noetl/ehdb-gateway/storage/repair"
 	"github.com/noetl/ehdb-gateway/storage/vfs"
@@ -41,11 +42,30 @@ func openStore(ctx context.Context, fsys vfs.FS) (*storage.Store, error) {
 func storeOptions(fsys vfs.FS) storage.Options {
 	return storage.Options{
 		Dir: dir, FS: fsys, Shards: 2, SegmentSize: 4 << 10, SealMaxAge: time.Millisecond, SealRecords: 40,
+		Encryption: encryption(fsys),
 	}
 }
 
-// forms are the two in which a store keeps records: in the write-ahead log only, or sealed in parts as they get old.
-var forms = map[string]bool{"tail": false, "sealed": true}
+// form is how a store keeps records: in the write-ahead log only, or sealed in parts as they get old; as they are, or
+// encrypted and, in parts, compressed.
+type form struct{ sealed, encrypted bool }
+
+var forms = map[string]form{
+	"tail": {}, "sealed": {sealed: true}, "encrypted tail": {encrypted: true}, "encrypted": {sealed: true, encrypted: true},
+}
+
+// storeSecret is what encrypted stores are encrypted with.
+var storeSecret = []byte("the secret of a store")
+
+// encryption is that of the directory that is there.
+func encryption(fsys vfs.FS) (o crypt.RingOptions) {
+	for _, name := range []string{crypt.RingName, crypt.CopyName} {
+		if _, err := fsys.Stat(path.Join(dir, name)); err == nil {
+			o.Secret, o.Cost = storeSecret, 1
+		}
+	}
+	return o
+}
 
 // history is what was written, and what of it is not deleted.
 type history struct {
@@ -58,11 +78,13 @@ func text(seq uint64, key, header, data []byte) string {
 }
 
 // build writes a data directory of several segments: two logs in one shard each, a spread one, two state logs.
-func build(t *testing.T, n int, sealed bool) (map[string][]byte, *history) {
+func build(t *testing.T, n int, f form) (map[string][]byte, *history) {
 	t.Helper()
 	fsys := vfs.NewMem()
 	o := storeOptions(fsys)
-	o.Seal = sealed
+	if o.Seal = f.sealed; f.encrypted {
+		o.Encryption = crypt.RingOptions{Secret: storeSecret, Cost: 1}
+	}
 	s, err := storage.Open(t.Context(), o)
 	must(t, err)
 	h := &history{map[uint64]map[uint64]string{}, map[uint64]map[uint64]bool{}}
@@ -167,7 +189,7 @@ func with(all map[string][]byte, name string, b []byte) map[string][]byte {
 func restored(t *testing.T, all map[string][]byte, h *history, what string) (lost int) {
 	t.Helper()
 	fsys := disk(t, all)
-	report, err := repair.Run(t.Context(), repair.Options{FS: fsys, Dir: dir, Shards: 2})
+	report, err := repair.Run(t.Context(), repair.Options{FS: fsys, Dir: dir, Shards: 2, Secrets: [][]byte{storeSecret}})
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -252,7 +274,7 @@ func reported(r *repair.Report, log, seq uint64) bool {
 
 func damaged(t *testing.T, all map[string][]byte) bool {
 	t.Helper()
-	d, err := inspect.Read(t.Context(), inspect.Options{FS: disk(t, all), Dir: dir})
+	d, err := inspect.Read(t.Context(), inspect.Options{FS: disk(t, all), Dir: dir, Secrets: [][]byte{storeSecret}})
 	must(t, err)
 	return d.Damaged()
 }
@@ -261,17 +283,17 @@ func damaged(t *testing.T, all map[string][]byte) bool {
 // not written, and what is lost is reported.
 func TestRepairsFlips(t *testing.T) {
 	t.Parallel()
-	for form, sealed := range forms {
-		t.Run(form, func(t *testing.T) {
+	for name, f := range forms {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			repairsFlips(t, sealed)
+			repairsFlips(t, f)
 		})
 	}
 }
 
-func repairsFlips(t *testing.T, sealed bool) {
+func repairsFlips(t *testing.T, f form) {
 	t.Helper()
-	all, h := build(t, 150, sealed)
+	all, h := build(t, 150, f)
 	step := 41
 	if slow() {
 		step = 1
@@ -303,18 +325,17 @@ func repairsFlips(t *testing.T, sealed bool) {
 // TestRepairsHoles damages several places at once, cuts files short, and takes them away.
 func TestRepairsHoles(t *testing.T) {
 	t.Parallel()
-	for form, sealed := range forms {
-		t.Run(form, func(t *testing.T) {
+	for name, f := range forms {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			repairsHoles(t, sealed)
+			repairsHoles(t, f)
 		})
 	}
 }
 
-//nolint:revive // sealed is one of the forms
-func repairsHoles(t *testing.T, sealed bool) {
+func repairsHoles(t *testing.T, f form) {
 	t.Helper()
-	all, h := build(t, 450, sealed)
+	all, h := build(t, 450, f)
 	var segs []string
 	for name := range all {
 		if strings.HasSuffix(name, ".seg") || strings.HasSuffix(name, ".part") || strings.Contains(name, "/manifest-") {
@@ -322,7 +343,7 @@ func repairsHoles(t *testing.T, sealed bool) {
 		}
 	}
 	slices.Sort(segs)
-	if len(segs) < 5 && !sealed {
+	if len(segs) < 5 && !f.sealed {
 		t.Fatalf("only %d segments", len(segs))
 	}
 	rounds := 60
@@ -384,7 +405,7 @@ func TestRefusesTheRunning(t *testing.T) {
 // TestNothingToRepair leaves a directory without damage as it is.
 func TestNothingToRepair(t *testing.T) {
 	t.Parallel()
-	all, _ := build(t, 20, false)
+	all, _ := build(t, 20, form{})
 	fsys := disk(t, all)
 	r, err := repair.Run(t.Context(), repair.Options{FS: fsys, Dir: dir, Out: "out"})
 	must(t, err)
@@ -409,7 +430,7 @@ func unchanged(t *testing.T, fsys vfs.FS, all map[string][]byte) {
 // TestRepairsACopy leaves the damaged directory as it is, and keeps what it replaced of the copy.
 func TestRepairsACopy(t *testing.T) {
 	t.Parallel()
-	all, h := build(t, 200, false)
+	all, h := build(t, 200, form{})
 	name := path.Join(dir, "wal", inspect.SegmentName(2))
 	if all[name] == nil {
 		t.Fatal(slices.Sorted(maps.Keys(all)))
@@ -443,7 +464,7 @@ func TestRepairsALostLog(t *testing.T) {
 		if try == 50 {
 			t.Fatal("nothing is said of a log that is missing")
 		}
-		image, h = build(t, 450, true) // how much of it is sealed is a matter of time
+		image, h = build(t, 450, form{sealed: true}) // how much of it is sealed is a matter of time
 		maps.DeleteFunc(image, func(name string, _ []byte) bool { return strings.HasSuffix(name, ".seg") })
 	}
 	fsys := disk(t, image)

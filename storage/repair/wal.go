@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/storage/inspect"
 )
 
@@ -272,7 +273,7 @@ func (p *walPlan) collect(s *inspect.Segment, end uint64) body {
 func (p *walPlan) write(id, base uint64, next body, format string, args ...any) error {
 	var salt [4]byte
 	_, _ = rand.Read(salt[:]) // never fails
-	s := inspect.Segment{ID: id, Base: base, Salt: binary.LittleEndian.Uint32(salt[:])}
+	s := inspect.Segment{ID: id, Base: base, Salt: binary.LittleEndian.Uint32(salt[:]), Boxed: p.r.box != nil}
 	var b []byte
 	b = append(b, inspect.EncodeSegmentHeader(&s)...) // once more when the size is known
 	lsn := base
@@ -284,7 +285,9 @@ func (p *walPlan) write(id, base uint64, next body, format string, args ...any) 
 		if !ok {
 			break
 		}
-		b = inspect.AppendBlock(b, s.Salt, lsn, lsn, body)
+		if b, err = p.r.appendBlock(b, &s, lsn, body); err != nil {
+			return err
+		}
 		lsn++
 	}
 	b = inspect.AppendMark(b, s.Salt, lsn)
@@ -299,6 +302,19 @@ func (p *walPlan) write(id, base uint64, next body, format string, args ...any) 
 	p.next, p.last = lsn, max(p.last, id)
 	p.r.did(file, format, args...)
 	return nil
+}
+
+// appendBlock adds a block of which all before it are durable to b, the bytes of a segment, encrypted if that is.
+func (r *repairer) appendBlock(b []byte, s *inspect.Segment, lsn uint64, body []byte) ([]byte, error) {
+	if s.Boxed {
+		h := inspect.BlockHeader{Offset: int64(len(b)), LSN: lsn, Durable: lsn}
+		h.Len = uint32(crypt.BoxSize(int64(len(body)))) //nolint:gosec // at most 1 GiB
+		var err error
+		if body, err = r.box.Seal(nil, inspect.BlockPlace(s, &h), body); err != nil {
+			return nil, err
+		}
+	}
+	return inspect.AppendBlock(b, s.Salt, lsn, lsn, body), nil
 }
 
 // filler is a block in the place of a lost one. The first of a hole lets the shards' positions go on behind it, by a
