@@ -69,6 +69,9 @@ func connLimits(cfg *config.Config) map[string]auth.Limits {
 // settled is an error if next differs from now in what is settled at the start.
 func settled(now, next *config.Config) error {
 	o, n := now.Server, next.Server
+	if o.JetStreamKey != n.JetStreamKey || cipherOf(o) != cipherOf(n) { // their values are nobody's business
+		return errors.New("config reload not supported for jetstream.key and jetstream.cipher: restart to change them")
+	}
 	type setting struct {
 		key      string
 		old, new any

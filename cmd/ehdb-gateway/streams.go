@@ -20,6 +20,7 @@ import (
 	"github.com/noetl/ehdb-gateway/internal/metrics"
 	"github.com/noetl/ehdb-gateway/jetstreamapi"
 	"github.com/noetl/ehdb-gateway/storage"
+	"github.com/noetl/ehdb-gateway/storage/crypt"
 	"github.com/noetl/ehdb-gateway/subjects"
 )
 
@@ -47,7 +48,7 @@ func newStreams(a *app) *streams {
 		Bus: a.router,
 		Storage: storage.Options{
 			Dir: a.cfg.DataDir, Shards: own.Shards, QueueBytes: own.QueueBytes, StallBytes: own.StallBytes,
-			WindowSize: own.WindowBytes, Events: s.events(a.metrics),
+			WindowSize: own.WindowBytes, Encryption: encryption(o), Events: s.events(a.metrics),
 			Seal: true, SealMaxAge: own.SealMaxAge, SealBytes: own.SealBytes, Memory: own.Memory,
 		},
 		ServerName: id.ServerName, ServerID: id.ServerID, Domain: o.JetStreamDomain,
@@ -62,6 +63,9 @@ func newStreams(a *app) *streams {
 	s.log.Info("  Max Memory:      {bytes}", slog.String("bytes", friendly(memory)))
 	s.log.Info("  Max Storage:     {bytes}", slog.String("bytes", friendly(disk)))
 	s.log.Info("  Store Directory: {dir}", slog.String("dir", `"`+a.cfg.DataDir+`"`))
+	if o.JetStreamKey != "" {
+		s.log.Info("  Encryption:      {cipher}", slog.String("cipher", cipherOf(o).String()))
+	}
 	if o.JetStreamDomain != "" {
 		s.log.Info("  Domain:          {domain}", slog.String("domain", o.JetStreamDomain))
 	}
@@ -117,6 +121,17 @@ func (s *streams) events(m *metrics.Metrics) storage.Events {
 			s.log.Error("The data directory failed: nothing is acknowledged until it is open again",
 				slog.Any("error", err))
 		},
+		Encrypted: func(ring crypt.Ring) {
+			switch {
+			case ring.Made:
+				s.log.Info("The data directory is encrypted from now on. Keep the key: without it, or without the files " +
+					crypt.RingName + " and " + crypt.CopyName + ", nothing can be read")
+			case ring.Rotated:
+				s.log.Info("The data directory's key was changed: jetstream.prev_key is not needed any more, take it " +
+					"out of the configuration")
+			}
+		},
+		AllEncrypted: func() { s.log.Info("What was stored before the data directory was encrypted is encrypted too") },
 		Damaged: func(err error) {
 			s.log.Error("A stream's messages are damaged: it takes nothing more. Others are not concerned",
 				slog.Any("error", err))
@@ -131,7 +146,7 @@ func (s *streams) events(m *metrics.Metrics) storage.Events {
 // start recovers the streams and serves them.
 func (s *streams) start(ctx context.Context) error {
 	if err := s.svc.Start(ctx); err != nil {
-		return err
+		return withKeyHint(err)
 	}
 	s.mu.Lock()
 	s.serving = true

@@ -200,7 +200,7 @@ func TestUnusable(t *testing.T) {
 		{[]string{"dump", dir}, "which log?"},
 		{[]string{"dump", dir, "nobody"}, "there is no log nobody"},
 		{[]string{"dump", "--file", os.DevNull}, "no file of a data directory"},
-		{[]string{"verify", dir, "--encryption-key-file", filepath.Join(empty, "none")}, "no such file"},
+		{[]string{"verify", dir, "--key-file", filepath.Join(empty, "none")}, "no such file"},
 		{[]string{"frobnicate"}, "unknown command"},
 		{[]string{"repair", "--out", dir, dir}, "nothing to repair"},
 	} {

@@ -31,19 +31,28 @@ verify, stat and dump only read. They may be run beside a running gateway: what 
 a directory that changes, and damage is reported only if a second reading confirms it. repair refuses a
 directory that a gateway has open.
 
+The key of an encrypted directory (jetstream.key) is taken from the environment variable EHDB_STORAGE_KEY, or from
+a file with --key-file.
+
 Exit code: 0 all is well, 1 damage was found (after repair: is left), 2 it could not be done.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().BoolVar(&f.json, "json", false, "write JSON")
-	cmd.PersistentFlags().StringArrayVar(&f.keyFiles, "encryption-key-file", nil,
-		"file with the secret that parts are encrypted with (jetstream.key); again for those before it")
+	cmd.PersistentFlags().StringArrayVar(&f.keyFiles, "key-file", nil,
+		"file with the key of an encrypted directory (jetstream.key), instead of "+keyEnv+"; again for another to try")
 	cmd.AddCommand(verifyCommand(f), statCommand(f), dumpCommand(f), repairCommand(f))
 	return cmd
 }
 
-// secrets reads the key files. A line feed at a file's end is not part of the secret.
+// keyEnv is the environment variable with the key of an encrypted directory. A flag would show it to other users.
+const keyEnv = "EHDB_STORAGE_KEY"
+
+// secrets returns the keys in the environment and in files. A line feed at a file's end is not part of the key.
 func (f *storageFlags) secrets() (out [][]byte, err error) {
+	if key := os.Getenv(keyEnv); key != "" {
+		out = append(out, []byte(key))
+	}
 	for _, name := range f.keyFiles {
 		b, err := os.ReadFile(name) //nolint:gosec // the operator's own file
 		if err != nil {

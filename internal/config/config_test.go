@@ -246,7 +246,8 @@ func TestRefused(t *testing.T) {
 
 		"ocsp":             {"tls { cert_file: '" + cert + "', key_file: '" + key + "', ca_file: '" + cert + "', verify: true, ocsp_peer: true }", `"tls.ocsp_peer": OCSP is not served`},
 		"callout defaults": {"accounts { A { default_permissions { publish: x }, users [{user: a, password: b}] } }\nauthorization { auth_callout { issuer: ABJHLOVMPA4CI6R5KLNGOB4GSLNIY7IOUPAJC4YFNDLQVIOBYQGUWVLA, account: A, auth_users: [a] } }", `"accounts.A.default_permissions"`},
-		"encryption":       {"jetstream { store_dir: /srv/x, key: secret }", `"jetstream.key": encryption at rest is not served`},
+		"encryption":       {"jetstream { store_dir: /srv/x, tpm { keys_file: x } }", `"jetstream.tpm": encryption at rest with a key from a TPM is not served`},
+		"cipher":           {"jetstream { store_dir: /srv/x, key: k, cipher: rot13 }", `Unknown cipher type: "rot13"`},
 		"foreign route":    {"cluster { name: c, listen: \"127.0.0.1:6222\", routes: [\"nats://nats-1:6222\"] }", `cluster.routes names other servers (nats-1:6222)`},
 		"tmp store":        {"jetstream { store_dir: /tmp/x }", `is below the system's temporary directory`},
 		"default store":    {"jetstream: enabled", `is below the system's temporary directory`},

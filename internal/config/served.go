@@ -14,16 +14,9 @@ import (
 // insecure lists the keys that, left aside, would let in whom they keep out or show what they hide. A file that sets
 // one does not start. Patterns are paths of keys; * stands for an account's name or an element of a list.
 var insecure = map[string]string{
-	"tls.ocsp_peer":            "OCSP is not served",
-	"jetstream.key":            atRest,
-	"jetstream.ek":             atRest,
-	"jetstream.encryption_key": atRest,
-	"jetstream.tpm":            atRest,
+	"tls.ocsp_peer": "OCSP is not served",
+	"jetstream.tpm": "encryption at rest with a key from a TPM is not served",
 }
-
-const (
-	atRest = "encryption at rest is not served"
-)
 
 // notServed lists the keys that this build understands and does without; a start with them says so once.
 var notServed = []string{
@@ -33,8 +26,7 @@ var notServed = []string{
 	"cluster", "gateway", "leaf", "leafnodes", "mqtt", "ocsp", "ocsp_cache",
 	"default_js_domain", "feature_flags", "trace", "trace_verbose", "trace_headers", "max_traced_msg_len",
 	"disable_sublist_cache", "no_sublist_cache",
-	"jetstream.extension_hint", "jetstream.unique_tag", "jetstream.cipher", "jetstream.prev_key",
-	"jetstream.prev_ek", "jetstream.prev_encryption_key", "jetstream.max_outstanding_catchup",
+	"jetstream.extension_hint", "jetstream.unique_tag", "jetstream.max_outstanding_catchup",
 	"jetstream.max_buffered_size", "jetstream.max_buffered_msgs", "jetstream.info_queue_limit",
 	"jetstream.max_concurrent_io",
 	"jetstream.meta_compact", "jetstream.meta_compact_size", "jetstream.meta_compact_sync",

@@ -188,6 +188,10 @@ func storageStats(ch chan<- prometheus.Metric, j *JetStream) {
 		{"ehdb_storage_free_bytes", "Free bytes of the file system that the data directory is on.", j.DiskFree, gauge},
 		{"ehdb_storage_size_bytes", "Size of the file system that the data directory is on.", j.DiskSize, gauge},
 		{"ehdb_storage_parts", "Sealed parts on disk.", uint64(max(s.Parts, 0)), gauge},
+		{
+			"ehdb_storage_plain_parts", "Sealed parts that are still to be encrypted, since the data directory is.",
+			uint64(max(s.PlainParts, 0)), gauge,
+		},
 		{"ehdb_storage_seals_total", "Times that the write-ahead log was sealed.", s.Seals, counter},
 		{
 			"ehdb_storage_unsealed_records", "Records in the write-ahead log that are not in parts yet.",
