@@ -45,6 +45,7 @@ type app struct {
 	core    core
 	gw      *gateway.Server
 	nats    *upstreams // nil: this server serves the clients itself
+	mover   *mover     // nil: no stream is on its way from or to nats
 	streams *streams   // nil: JetStream is off
 	tenants *operator  // nil: not in operator mode
 	monitor *monitor.Server
@@ -116,6 +117,9 @@ func (a *app) start(ctx context.Context) error {
 	if a.nats != nil {
 		gwo.Upstream = a.nats
 	}
+	if a.mover = newMover(a); a.mover != nil {
+		gwo.Director = a.mover.relay
+	}
 	gw, err := gateway.New(gwo)
 	if err != nil {
 		return err
@@ -139,6 +143,11 @@ func (a *app) start(ctx context.Context) error {
 	if a.streams != nil {
 		if err := a.streams.start(ctx); err != nil {
 			return fmt.Errorf("can't start JetStream: %w", err)
+		}
+	}
+	if a.mover != nil {
+		if err := a.mover.open(ctx); err != nil {
+			return err
 		}
 	}
 	if err := a.startTenants(); err != nil {

@@ -31,7 +31,7 @@ type upstreams struct {
 // newUpstreams returns nil in a mode that needs none.
 func newUpstreams(a *app) (*upstreams, error) {
 	cfg := &a.cfg.Bus
-	if cfg.Mode != config.ModeNATS {
+	if !cfg.Passes() {
 		return nil, nil //nolint:nilnil // there are none
 	}
 	for _, at := range cfg.Upstream {

@@ -42,7 +42,6 @@ type Site interface {
 	// Conn is the gateway's own connection.
 	Conn() *nats.Conn
 	Stream(name string) cutover.Upstream
-	Streams(ctx context.Context) ([]*server.StreamInfo, error)
 	// Capture returns what copies a stream into its standby. It runs from Start to Stop.
 	Capture(name string, to cutover.Copy) Capture
 }
@@ -51,8 +50,8 @@ type Site interface {
 type Capture interface {
 	Start()
 	Stop()
-	// Nudge says that there is something to copy, or that the stream may have changed.
-	Nudge()
+	// Nudge says that the servers have stored something, up to last; 0: the stream may have changed otherwise.
+	Nudge(last uint64)
 	// Settle waits until the standby is durably equal to the stream, whose last sequence is last and which does not change.
 	Settle(ctx context.Context, last uint64) error
 }
@@ -142,9 +141,6 @@ func (e *Engine) resume(ctx context.Context, name cutover.Scope, st *standing) e
 			return err
 		}
 	}
-	if !st.here {
-		return e.watch(ctx, name)
-	}
 	c, err := e.o.Local.Stream(name.Account, name.Stream)
 	if err != nil {
 		return err
@@ -152,6 +148,13 @@ func (e *Engine) resume(ctx context.Context, name cutover.Scope, st *standing) e
 	s, err := e.newStream(name, c)
 	if err != nil {
 		return err
+	}
+	if !st.here {
+		if err := c.SetRole(ctx, cutover.Standby); err != nil { // a rollback may have ended in the middle
+			return err
+		}
+		e.shadow(s, c.Config())
+		return nil
 	}
 	if err := c.SetRole(ctx, cutover.Authority); err != nil { // it may have ended right behind the record
 		return err
@@ -181,11 +184,11 @@ func (e *Engine) newStream(name cutover.Scope, c cutover.Copy) (*stream, error) 
 			if f := e.o.Acknowledged; f != nil {
 				f(name, n)
 			}
-			s.cap.nudge()
+			s.cap.nudge(n.Seq)
 		},
 		Barrier: s.barrier,
 		Stray:   func(reply []byte) { e.stray(s, string(reply)) },
-		Changed: s.cap.nudge,
+		Changed: func() { s.cap.nudge(0) },
 	})
 	return s, nil
 }
@@ -202,9 +205,9 @@ func (c *captor) get() Capture {
 	return nil
 }
 
-func (c *captor) nudge() {
+func (c *captor) nudge(last uint64) {
 	if v := c.get(); v != nil {
-		v.Nudge()
+		v.Nudge(last)
 	}
 }
 
@@ -223,7 +226,7 @@ func (s *stream) barrier(seq uint64) <-chan struct{} {
 	if seq <= durable {
 		return nil
 	}
-	s.cap.nudge()
+	s.cap.nudge(seq)
 	return moved
 }
 
@@ -270,14 +273,19 @@ func (e *Engine) watch(ctx context.Context, name cutover.Scope) error {
 	if err != nil {
 		return err
 	}
-	s.phase, s.since, s.config = PhaseShadow, time.Now(), info.Config
-	s.cap.set(site.Capture(name.Stream, c))
+	e.shadow(s, info.Config)
+	return nil
+}
+
+// shadow begins to copy a stream.
+func (e *Engine) shadow(s *stream, cfg server.StreamConfig) {
+	s.phase, s.since, s.config = PhaseShadow, time.Now(), cfg
+	s.cap.set(s.site.Capture(s.name.Stream, s.copy))
 	e.mu.Lock()
-	e.streams[name] = s
+	e.streams[s.name] = s
 	e.mu.Unlock()
 	s.cap.get().Start()
 	e.running.Go(func() { e.observe(s) })
-	return nil
 }
 
 // observeEvery is how often the servers are asked what a stream under watch is like.

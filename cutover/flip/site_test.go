@@ -104,8 +104,6 @@ func (s site) Conn() *nats.Conn { return s.conn }
 
 func (s site) Stream(name string) cutover.Upstream { return &far{s.conn, name} }
 
-func (s site) Streams(context.Context) ([]*server.StreamInfo, error) { return nil, errors.ErrUnsupported }
-
 func (s site) Capture(name string, to cutover.Copy) flip.Capture {
 	return &copier{from: &far{s.conn, name}, to: to, kick: make(chan struct{}, 1)}
 }
@@ -229,7 +227,7 @@ func (c *copier) Stop() {
 	}
 }
 
-func (c *copier) Nudge() {
+func (c *copier) Nudge(uint64) {
 	select {
 	case c.kick <- struct{}{}:
 	default:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ type Bus struct {
 	ProxyProtocol  bool          // tell the servers upstream where clients come from
 	ProxyKey       nkeys.KeyPair // proves to them that clients come by this gateway; nil: none
 	Monitor        []*url.URL    // monitoring pages of the servers upstream
+	Cutover        bool          // streams are copied from the servers upstream, or are on their way
 	Accounts       []BusAccount  // how the gateway itself logs in to them, by name
 	Streams        []string      // which streams are copied, * standing for any characters; none: all
 }
@@ -199,11 +201,49 @@ func (b *Bus) settle(f *flags, lookupEnv func(string) (string, bool)) error {
 	if err != nil {
 		return err
 	}
-	if b.Mode = mode; mode == ModeNATS && len(b.Upstream) == 0 {
+	if b.Mode = mode; mode != ModeEHDB && len(b.Upstream) == 0 {
 		return fmt.Errorf("bus mode %q needs the NATS servers: bus { upstream: [\"nats://host:4222\"] }, --upstream "+
 			"or %s", mode, upstreamVariable)
 	}
 	return nil
+}
+
+// Passes reports whether clients are passed on to the NATS servers, which decide about logins: in the modes nats and
+// shadow, and in mode ehdb as long as streams are on their way from those servers.
+func (b *Bus) Passes() bool { return b.Mode != ModeEHDB || b.Cutover }
+
+// settleBus settles what the rest of the file means in the bus's mode.
+func (c *Config) settleBus() error {
+	moving, err := c.journalled()
+	if err != nil {
+		return err
+	}
+	// Whatever the mode, a stream that is on its way is not forgotten: mode nats brings it back first, mode ehdb takes the
+	// rest over.
+	c.Bus.Cutover = c.Bus.Mode == ModeShadow || moving && len(c.Bus.Upstream) > 0
+	if !c.Bus.Passes() {
+		return nil
+	}
+	if c.Bus.Cutover && !c.Server.JetStream {
+		return fmt.Errorf("bus mode %q keeps copies of streams here: say where, with jetstream { store_dir: \"DIR\" } "+
+			"or -js -sd DIR", c.Bus.Mode)
+	}
+	return c.passOn()
+}
+
+// JournalDir is the folder below store_dir that says which streams are on their way from NATS servers.
+const JournalDir = "ehdb-cutover"
+
+// journalled reports whether streams are, or have been, on their way.
+func (c *Config) journalled() (bool, error) {
+	if !c.Server.JetStream || c.Server.StoreDir == "" {
+		return false, nil
+	}
+	info, err := os.Stat(filepath.Join(c.Server.StoreDir, JournalDir, "cutover.journal"))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && info.Size() > 0, err
 }
 
 // passOn settles what the rest of the file means when the servers upstream serve the clients: what those decide is left
@@ -216,7 +256,7 @@ func (c *Config) passOn() error {
 	}
 	var aside []string
 	for name, used := range map[string]bool{
-		"jetstream":          o.JetStream,
+		"jetstream":          o.JetStream && !c.Bus.Cutover,
 		"authorization":      o.Username != "" || o.Authorization != "" || len(o.Users)+len(o.Nkeys) > 0,
 		"accounts":           len(o.Accounts) > 0,
 		"operator":           len(o.TrustedOperators)+len(o.TrustedKeys) > 0,
@@ -227,11 +267,15 @@ func (c *Config) passOn() error {
 		}
 	}
 	if len(aside) > 0 {
-		c.Warnings = append(c.Warnings, "Bus mode nats: the servers upstream decide about logins and keep the "+
-			"streams; not used of this configuration: "+listed(aside))
+		c.Warnings = append(c.Warnings, fmt.Sprintf("Bus mode %s: the servers upstream decide about logins and keep the "+
+			"streams; not used of this configuration: %s", c.Bus.Mode, listed(aside)))
 	}
-	o.JetStream, o.TLSMap = false, false
+	o.JetStream, o.TLSMap = o.JetStream && c.Bus.Cutover, false
 	o.TrustedOperators, o.TrustedKeys, o.AccountResolver = nil, nil, nil
 	c.EHDB.AllowStandalone = true // no streams of its own
+	if c.Bus.Cutover {
+		o.Accounts, o.Users, o.Nkeys, o.Username, o.Password, o.Authorization = nil, nil, nil, "", "", ""
+		o.SystemAccount, c.Accounts = "", nil
+	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // BusAccount is an entry of bus.accounts: how the gateway itself logs in to an account of the servers upstream, whose
@@ -79,4 +81,16 @@ func (f field) file(to *string) {
 	if _, err := os.Stat(*to); err != nil {
 		f.errorf("%w", err)
 	}
+}
+
+// copied returns the accounts whose streams are copied, as accounts with JetStream.
+func (b *Bus) copied() map[string]AccountLimits {
+	out := make(map[string]AccountLimits)
+	for i := range b.Accounts {
+		out[b.Accounts[i].Name] = noLimits()
+	}
+	if len(out) == 0 {
+		out[server.DEFAULT_GLOBAL_ACCOUNT] = noLimits()
+	}
+	return out
 }

@@ -90,7 +90,9 @@ func Load(args []string, lookupEnv func(string) (string, bool)) (*Config, error)
 	if c.EHDB.Feed != nil && c.Server.HTTPPort == 0 && c.Server.HTTPSPort == 0 {
 		return nil, errFeedPort
 	}
-	if c.OperatorMode() {
+	if c.Bus.Cutover {
+		c.JetStreamAccounts = c.Bus.copied()
+	} else if c.OperatorMode() {
 		c.JetStreamAccounts = map[string]AccountLimits{}
 	} else if c.JetStreamAccounts, err = jetStreamAccounts(file, c.Server); err != nil {
 		return nil, err
@@ -112,10 +114,7 @@ func (c *Config) readOwnBlocks(file *parsedFile, f *flags, lookupEnv func(string
 	if err := c.Bus.settle(f, lookupEnv); err != nil {
 		return err
 	}
-	if c.Bus.Mode == ModeNATS {
-		return c.passOn()
-	}
-	return nil
+	return c.settleBus()
 }
 
 // validated returns o with nats-server's defaults, after nats-server's own checks of what the options say together. The

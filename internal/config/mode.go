@@ -41,12 +41,8 @@ func chooseMode(flagged string, lookupEnv func(string) (string, bool), file, uns
 		mode, source = Mode(strings.ToLower(flagged)), "the flag --bus"
 	}
 	switch mode {
-	case ModeEHDB, ModeNATS:
+	case ModeEHDB, ModeNATS, ModeShadow:
 		return mode, nil
-	case ModeShadow:
-		return "", fmt.Errorf("bus mode %q (from %s) is not served by this build: %q passes clients on to the NATS "+
-			"servers and keeps no copy, %q serves them from this server's own streams",
-			mode, source, ModeNATS, ModeEHDB)
 	default:
 		return "", fmt.Errorf("bus mode %q (from %s) is not one of ehdb, nats, shadow", mode, source)
 	}
