@@ -158,10 +158,19 @@ func copyFrom(t *testing.T, h upstream) {
 		}
 	}
 	within(t, 10*time.Second, func() error { // what is copied is done
-		if n := len(everything(t, there, "W")); n > 0 {
-			return fmt.Errorf("%d messages are still in the work queue", n)
+		var info server.JSApiStreamInfoResponse
+		noErr(t, json.Unmarshal(request(t, there, "$JS.API.STREAM.INFO.W", ""), &info))
+		if info.State.Msgs == 0 {
+			return nil
 		}
-		return nil
+		said := request(t, there, "$JS.API.CONSUMER.LIST.W", "")
+		var list server.JSApiConsumerListResponse
+		noErr(t, json.Unmarshal(said, &list))
+		// A nats-server that is shut down while it removes what one ack has covered never removes the rest.
+		if _, ok := h.(*hub); ok && len(list.Consumers) == 1 && list.Consumers[0].AckFloor.Stream == info.State.LastSeq {
+			return nil
+		}
+		return fmt.Errorf("%d messages are still in the work queue; its consumers: %s", info.State.Msgs, said)
 	})
 }
 

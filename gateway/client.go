@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/gateway/wire"
@@ -31,6 +34,7 @@ type client struct {
 	writeDeadline time.Duration
 	noStall       bool
 	traced        bool          // the log takes the raw protocol
+	lines         *rate.Limiter // of the log
 	gone          chan struct{} // closed at the end
 	tasked        chan struct{} // of one: there are tasks
 	guided        *passage      // nil: no Director has a say; settled before the reader runs
@@ -78,7 +82,7 @@ func newClient(s *Server, conn net.Conn, web bool) *client {
 	c := &client{
 		server: s, conn: conn, stream: conn, cid: s.lastCID.Add(1), start: time.Now(), gone: make(chan struct{}), tasked: make(chan struct{}, 1),
 		web: web, writeDeadline: set.WriteDeadline, noStall: set.NoFastProducerStall,
-		traced: s.tracing(),
+		traced: s.tracing(), lines: rate.NewLimiter(clientPerSecond, clientLinesBurst),
 	}
 	c.peer.Store(&peer{})
 	if host, port, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
@@ -95,7 +99,7 @@ func newClient(s *Server, conn net.Conn, web bool) *client {
 // log writes a line about the connection. msg may name attrs in braces, which the log fills in.
 func (c *client) log(level slog.Level, msg string, attrs ...slog.Attr) {
 	ctx := context.Background() //nolint:forbidigo // nothing cancels a line of the log
-	if !c.server.log.Enabled(ctx, level) {
+	if !c.server.log.Enabled(ctx, level) || level >= slog.LevelInfo && !c.server.lines.allow(c.lines) {
 		return
 	}
 	attrs = append(attrs, slog.String("client", c.String()))
@@ -108,7 +112,11 @@ func (c *client) notice(msg string, attrs ...slog.Attr) { c.log(slog.LevelInfo, 
 func (c *client) fault(msg string, attrs ...slog.Attr)  { c.log(slog.LevelError, msg, attrs...) }
 
 // quoted is an attribute in Go quotes: what a client sent cannot pass for something else in the log.
+// Of what is long it shows the beginning.
 func quoted[T string | []byte](key string, value T) slog.Attr {
+	if len(value) > maxQuoted {
+		return slog.String(key, fmt.Sprintf("%q… (%d bytes)", value[:maxQuoted], len(value)))
+	}
 	return slog.String(key, strconv.Quote(string(value)))
 }
 
@@ -136,7 +144,8 @@ func (c *client) String() string {
 		lang[0] = "v" + lang[0]
 	}
 	if len(lang) > 0 {
-		name += fmt.Sprintf(" - %q", strings.Join(lang, ":"))
+		told := strings.Join(lang, ":")
+		name += fmt.Sprintf(" - %q", told[:min(len(told), maxQuoted)])
 	}
 	if c.login != nil && c.login.User != "" {
 		name += fmt.Sprintf(" - %q", c.login.Account+"/"+c.login.User)
@@ -292,7 +301,7 @@ func (c *client) expel(text string, reason CloseReason) {
 	c.mu.Unlock()
 	last := c.snapshot()
 	last.Stop, last.Reason = time.Now(), reason
-	last.Subs = last.Subs[:min(len(last.Subs), maxClosedSubs)]
+	last.Subs = slices.Clone(last.Subs[:min(len(last.Subs), maxClosedSubs)])
 	if session != nil {
 		session.Close()
 	}

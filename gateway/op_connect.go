@@ -47,6 +47,7 @@ func (c *client) connect(arg []byte) bool {
 	again := c.connected
 	c.connected, c.awaiting = true, false
 	if again {
+		c.offences.now++ // it costs much, and clients say it once
 		c.dropSession()
 	}
 	c.remember(now)
@@ -134,7 +135,9 @@ func (c *client) authFailed(err error) {
 
 // admitLogin makes login the client's identity.
 func (c *client) admitLogin(login *auth.Login) {
-	c.applyLimits(login, c.server.settings.Load())
+	set := c.server.settings.Load()
+	c.applyLimits(login, set)
+	trust(c.stream, set)
 	g := newGuard(login.Permissions)
 	c.out.mu.Lock()
 	c.guard = g

@@ -45,7 +45,7 @@ func (c *client) publish(cmd *wire.Command) {
 func (c *client) checkSubject(subject []byte) {
 	if !c.checked && !subjects.ValidLiteral(subject) {
 		c.flush()
-		c.sendErr(errPublishSubject)
+		c.refuse(errPublishSubject)
 	}
 	c.checked = true
 }
@@ -97,7 +97,7 @@ func (c *client) mayPublish(cmd *wire.Command) bool {
 	}
 	if len(cmd.Reply) > 0 && (cmd.Reply[0] == '_' || cmd.Reply[0] == '$') && reservedReply(cmd.Reply) {
 		c.flush()
-		c.sendErr(fmt.Sprintf("Permissions Violation for Publish with Reply of %q", cmd.Reply))
+		c.refuse(fmt.Sprintf("Permissions Violation for Publish with Reply of %q", cmd.Reply))
 		c.fault("Publish Violation - Reply {reply}", quoted("reply", cmd.Reply))
 		return false
 	}
@@ -106,7 +106,7 @@ func (c *client) mayPublish(cmd *wire.Command) bool {
 
 func (c *client) publishViolation(subject []byte) {
 	c.flush()
-	c.sendErr(fmt.Sprintf("Permissions Violation for Publish to %q", subject))
+	c.refuse(fmt.Sprintf("Permissions Violation for Publish to %q", subject))
 	c.fault("Publish Violation - Subject {subject}", quoted("subject", subject))
 }
 

@@ -27,11 +27,11 @@ func (c *client) subscribe(cmd *wire.Command) bool {
 	}
 	if limit, limited := c.maxSubs(c.server.settings.Load()); limited && c.bus.NumSubscriptions() >= limit {
 		c.fault("maximum subscriptions exceeded")
-		c.sendErr(errMaxSubscriptions)
+		c.refuse(errMaxSubscriptions)
 		return true
 	}
 	if !subjects.ValidFilter(filter) && !c.uses(sid) {
-		c.sendErr(errSubject)
+		c.refuse(errSubject)
 		return true
 	}
 	c.replySub = nil
@@ -40,7 +40,7 @@ func (c *client) subscribe(cmd *wire.Command) bool {
 		if errors.Is(err, bus.ErrClosed) {
 			return false
 		}
-		c.sendErr(errSubject)
+		c.refuse(errSubject)
 		return true
 	}
 	c.ok()
@@ -88,7 +88,7 @@ func (c *client) guardDelivery(filter, queue string) {
 }
 
 func (c *client) subscribeViolation(sid, filter, queue, text string) {
-	c.sendErr(text)
+	c.refuse(text)
 	c.fault("Subscription Violation - Subject {subject}, Queue: {queue}, SID {sid}",
 		quoted("subject", filter), quoted("queue", queue), quoted("sid", sid))
 }

@@ -60,8 +60,10 @@ func (c *client) unproxy() bool {
 			return true
 		}
 	}
-	c.server.log.Warn("Error reading PROXY protocol header from {addr}: {error}",
-		slog.String("addr", c.conn.RemoteAddr().String()), slog.Any("error", err))
+	if c.server.lines.allow(c.lines) {
+		c.server.log.Warn("Error reading PROXY protocol header from {addr}: {error}",
+			slog.String("addr", c.conn.RemoteAddr().String()), quoted("error", err.Error()))
+	}
 	c.close(ReasonProtocolViolation)
 	return false
 }

@@ -30,6 +30,7 @@ type reader struct {
 	unsampled int               // messages until one is looked at for talkers
 	replySub  *bus.Subscription // hears the replies of the client's requests, see subFor
 	renamer   bus.Renamer       // nil: nothing is renamed
+	offences  offences
 	msg       bus.Msg
 	scratch   []byte
 }
@@ -79,7 +80,7 @@ func (c *client) consume() bool {
 		c.pause(c.stall)
 		c.stall = nil
 	}
-	return !c.closing.Load()
+	return c.slowDown() && !c.closing.Load()
 }
 
 // commands handles the commands that are complete.

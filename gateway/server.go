@@ -24,6 +24,7 @@ import (
 type Server struct {
 	options Options
 	log     *slog.Logger
+	lines   *lines // of log, about clients
 	id      string // public key of the server
 	name    string
 	xkey    string // public curve key
@@ -128,6 +129,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.options, s.log, s.name = o, o.Logger, o.Server.ServerName
+	s.lines = newLines(s.log)
 	if s.name == "" {
 		s.name = s.id
 	}

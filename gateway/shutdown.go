@@ -25,6 +25,7 @@ func (s *Server) Shutdown() {
 		_ = c.conn.SetWriteDeadline(time.Now().Add(closeFlushDeadline)) // for a write that hangs already
 	}
 	s.running.Wait()
+	s.lines.flush()
 	close(s.done)
 }
 

@@ -147,19 +147,31 @@ func (c *client) upgrade(set *settings) bool {
 	}
 	conn, req, err := ws.Upgrade(c.stream, &ws.Options{
 		SameOrigin: o.SameOrigin, AllowedOrigins: o.AllowedOrigins, Compression: o.Compression, Headers: o.Headers,
-		Secure: o.TLSConfig != nil, WriteDeadline: c.writeDeadline,
-		MaxCompressed: max(2*int(set.MaxPayload), 8<<20), //nolint:mnd // several messages
+		Secure: o.TLSConfig != nil, WriteDeadline: c.writeDeadline, MaxCompressed: strangerCompressed,
 	})
 	if err != nil {
 		c.fault("websocket handshake error: {error}", quoted("error", err.Error()))
 		c.close(ReasonProtocolViolation)
 		return false
 	}
+	if !set.webAuth.Required() {
+		trust(conn, set)
+	}
 	c.stream, c.inline = conn, inline{}
 	c.mu.Lock()
 	c.request = req
 	c.mu.Unlock()
 	return c.endFront()
+}
+
+// strangerCompressed bounds a compressed message, which is kept until it is whole, of a client that has not logged in.
+const strangerCompressed = 64 << 10
+
+// trust lets a WebSocket client send compressed messages of the size that messages have.
+func trust(conn net.Conn, set *settings) {
+	if w, ok := conn.(*ws.Conn); ok {
+		w.SetMaxCompressed(max(2*int(set.MaxPayload), 8<<20)) //nolint:mnd // several messages
+	}
 }
 
 // cookieLogin returns what cookies say about the login, by the name of its field in CONNECT.

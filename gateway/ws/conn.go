@@ -39,6 +39,7 @@ type Conn struct {
 
 	// The reader's.
 	r         *bufio.Reader
+	most      int   // bytes of a compressed message
 	left      int64 // payload bytes of the current frame not read yet
 	key       [4]byte
 	at        int  // in the mask
@@ -66,7 +67,16 @@ var deflaters = sync.Pool{New: func() any {
 }}
 
 func newConn(conn net.Conn, o *Options, masked, deflated bool) *Conn {
-	return &Conn{Conn: conn, o: o, masked: masked, deflated: deflated, r: bufio.NewReaderSize(conn, readBuffer)}
+	c := &Conn{Conn: conn, o: o, masked: masked, deflated: deflated, r: bufio.NewReaderSize(conn, readBuffer)}
+	c.SetMaxCompressed(o.MaxCompressed)
+	return c
+}
+
+// SetMaxCompressed replaces MaxCompressed of the options, from the next frame on. Only the reader may call it.
+func (c *Conn) SetMaxCompressed(n int) {
+	if c.most = n; n <= 0 {
+		c.most = defaultMaxCompressed
+	}
 }
 
 // ProtocolError is a client's breach of RFC 6455. The client was told with a CLOSE frame.
@@ -216,10 +226,6 @@ func (c *Conn) peekHeader() (h ws.Header, size int, err error) {
 
 // check refuses frames that must not come.
 func (c *Conn) check(h *ws.Header) error {
-	most := int64(c.o.MaxCompressed)
-	if most <= 0 {
-		most = defaultMaxCompressed
-	}
 	squeezed := h.Rsv1() || h.OpCode == ws.OpContinuation && c.squeezed
 	switch {
 	case h.Masked != c.masked && c.masked:
@@ -234,8 +240,8 @@ func (c *Conn) check(h *ws.Header) error {
 		return c.protocol(ws.StatusProtocolError, "control frame of several parts or more than %d bytes", maxControl)
 	case !h.OpCode.IsControl() && (h.OpCode == ws.OpContinuation) != c.within:
 		return c.protocol(ws.StatusProtocolError, "a message begins within another, or goes on without a beginning")
-	case squeezed && int64(c.packed.Len())+h.Length > most:
-		return c.protocol(ws.StatusMessageTooBig, "compressed message of more than %d bytes", most)
+	case squeezed && int64(c.packed.Len())+h.Length > int64(c.most):
+		return c.protocol(ws.StatusMessageTooBig, "compressed message of more than %d bytes", c.most)
 	}
 	return nil
 }
@@ -246,6 +252,9 @@ func (c *Conn) check(h *ws.Header) error {
 func (c *Conn) control(op ws.OpCode, body []byte) error {
 	switch op {
 	case ws.OpPing:
+		if c.pingFollows() {
+			return nil // one answer, to the last of them, is enough: RFC 6455, section 5.5.3
+		}
 		return c.answer(ws.OpPong, body)
 	case ws.OpClose:
 		code := uint16(ws.StatusNormalClosure)
@@ -257,6 +266,20 @@ func (c *Conn) control(op ws.OpCode, body []byte) error {
 	default:
 		return nil
 	}
+}
+
+// pingFollows reports whether another PING has come already.
+func (c *Conn) pingFollows() bool {
+	n := c.r.Buffered()
+	if n < minHeader {
+		return false
+	}
+	b, err := c.r.Peek(minHeader)
+	size := minHeader + int(b[1]&lengthBits)
+	if c.masked {
+		size += len(c.key)
+	}
+	return err == nil && b[0]&0x0f == byte(ws.OpPing) && n >= size
 }
 
 // answer sends a control frame within a deadline of its own.

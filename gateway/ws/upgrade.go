@@ -31,6 +31,7 @@ const (
 
 	maxHeaders   = 100
 	maxHeader    = 16 << 10 // bytes of the request line or of one header
+	maxRequest   = 64 << 10 // bytes of all headers
 	maskHeader   = "Nats-No-Masking"
 	clientHeader = "X-Forwarded-For"
 )
@@ -49,6 +50,7 @@ type handshake struct {
 	host    string
 	origin  string
 	headers int
+	bytes   int // of headers
 	flate   wsflate.Extension
 }
 
@@ -96,6 +98,9 @@ func (h *handshake) path(uri []byte) error {
 func (h *handshake) header(key, value []byte) error {
 	if h.headers++; h.headers > maxHeaders {
 		return refuse(http.StatusRequestHeaderFieldsTooLarge, "more than %d headers", maxHeaders)
+	}
+	if h.bytes += len(key) + len(value); h.bytes > maxRequest {
+		return refuse(http.StatusRequestHeaderFieldsTooLarge, "headers of more than %d bytes", maxRequest)
 	}
 	switch http.CanonicalHeaderKey(string(key)) {
 	case "Origin":

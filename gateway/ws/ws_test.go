@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -285,6 +286,10 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{[]string{"POST / HTTP/1.1"}, http.StatusMethodNotAllowed},
 		{
 			append([]string{"GET / HTTP/1.1"}, strings.Split(strings.Repeat("X-A: b\n", maxHeaders+1), "\n")[:maxHeaders+1]...),
+			http.StatusRequestHeaderFieldsTooLarge,
+		},
+		{
+			append([]string{"GET / HTTP/1.1"}, slices.Repeat([]string{"X-A: " + strings.Repeat("b", maxHeader/2)}, 9)...),
 			http.StatusRequestHeaderFieldsTooLarge,
 		},
 	} {

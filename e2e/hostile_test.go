@@ -1,0 +1,266 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// hostiles is how many bad connections of a kind there are at once.
+	hostiles = 200
+	// hostileTrips is how many round trips of the good client are measured, before an attack and during it.
+	hostileTrips = 300
+	// hostileWait bounds the round trip of the good client that 99 of 100 stay under, beyond what it was before.
+	hostileWait = 100 * time.Millisecond
+	// strangerBytes is what a peer that has not logged in may cost in memory, all in all.
+	strangerBytes = 192 << 10
+	// friendBytes is what one that has may: hostileConf's max_pending, max_payload and buffers.
+	friendBytes = 640 << 10
+	// hostileLines and hostileLog bound the lines and bytes that an attack adds to the log in a second.
+	hostileLines = 1000
+	hostileLog   = 1 << 20
+)
+
+const hostileConf = `
+	authorization {
+		timeout: 1
+		users: [
+			{user: good, password: good}
+			{user: bad, password: bad, permissions: {publish: ["may.>"], subscribe: ["may.>"]}}
+		]
+	}
+	max_subscriptions: 100, max_payload: 65536, max_pending: 262144, write_deadline: "1s", max_closed_clients: 1000
+	prof_port: -1
+`
+
+// TestHostileClients: whatever kind of bad clients there are 200 of, a good client is served as before, and when they are
+// gone nothing is left of them. What the server may spend on them while they are there is bounded, the log as well.
+func TestHostileClients(t *testing.T) {
+	if os.Getenv("EHDB_E2E_BIN") != "" {
+		t.Skip("it is about our own bounds")
+	}
+	files := certificate(t)
+	for name, front := range map[string]string{
+		"plain": "allow_non_tls: true, tls { " + files + `, timeout: 1 }
+			websocket { host: "127.0.0.1", port: -1, no_tls: true, compression: true, handshake_timeout: "1s" }`,
+		"proxied": "proxy_protocol: true",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startGateway(t, t.TempDir(), "-c", writeFile(t, "hostile.conf", loose()+hostileConf+front))
+			v := newVictim(t, p)
+			for _, k := range hostileKinds {
+				if k.proxied == (name == "proxied") {
+					t.Run(k.name, func(t *testing.T) { v.attack(t, k) })
+				}
+			}
+		})
+	}
+}
+
+// hostile is a kind of bad client. do acts until the server ends the connection or done is closed.
+type hostile struct {
+	name     string
+	web      bool // connects to the WebSocket port
+	proxied  bool // its server expects a proxy's header
+	loggedIn bool
+	do       func(c net.Conn, done <-chan struct{})
+}
+
+// victim is a gateway under attack, with a good client.
+type victim struct {
+	p        *process
+	addr     string // clients
+	web      string // WebSocket clients
+	profile  string // pprof
+	good     *nats.Conn
+	routines int   // goroutines without an attack
+	heap     int64 // live bytes without one
+}
+
+var (
+	webLine     = regexp.MustCompile(`Listening for websocket clients on ws://(\S+)`)
+	profileLine = regexp.MustCompile(`profiling port: \S+:(\d+)`)
+)
+
+func newVictim(t *testing.T, p *process) *victim {
+	t.Helper()
+	v := &victim{p: p, addr: strings.TrimPrefix(p.URL, "nats://")}
+	if m := webLine.FindStringSubmatch(p.Log()); m != nil {
+		v.web = m[1]
+	}
+	m := profileLine.FindStringSubmatch(p.Log())
+	if m == nil {
+		t.Fatal("no profiling port in the log")
+	}
+	v.profile = "http://127.0.0.1:" + m[1] + "/debug/pprof/"
+	answers := connect(t, p.URL, nats.UserInfo("good", "good"))
+	_, err := answers.Subscribe("service", func(m *nats.Msg) { _ = m.Respond(m.Data) })
+	noErr(t, err)
+	noErr(t, answers.Flush())
+	v.good = connect(t, p.URL, nats.UserInfo("good", "good"))
+	_ = v.trips(t)
+	v.routines, v.heap = v.goroutines(t), v.live(t)
+	return v
+}
+
+// attack lets bad clients of one kind loose and looks at what they achieve.
+func (v *victim) attack(t *testing.T, k hostile) {
+	before := v.trips(t)
+	begin, logged := time.Now(), v.p.Log()
+	stop := make(chan struct{})
+	var connected atomic.Int64
+	var all sync.WaitGroup
+	end := sync.OnceFunc(func() { close(stop); all.Wait() })
+	defer end()
+	for range hostiles {
+		all.Go(func() { v.hostile(k, &connected, stop) })
+	}
+	await(t, "all bad clients have connected", func() bool { return connected.Load() >= hostiles })
+	limit := hostileWait + 4*before // on a busy machine it was slow before
+	during := v.trips(t)
+	for range 2 { // and it may be busy just now
+		if during > limit {
+			during = v.trips(t)
+		}
+	}
+	heap := v.live(t)
+	end()
+	said := strings.TrimPrefix(v.p.Log(), logged)
+	took := time.Since(begin)
+
+	t.Logf("round trip %v, before %v; %d connections; %d KiB of heap for each; %d lines, %d KiB of log in %v",
+		during, before, connected.Load(), (heap-v.heap)>>10/hostiles, strings.Count(said, "\n"), len(said)>>10, took)
+	if during > limit {
+		t.Errorf("the good client waited for %v once in a hundred, limit %v", during, limit)
+	}
+	most := int64(strangerBytes)
+	if k.loggedIn {
+		most = friendBytes
+	}
+	if grown := heap - v.heap; grown > hostiles*most {
+		t.Errorf("the heap grew by %d KiB for each bad client, limit %d", grown>>10/hostiles, most>>10)
+	}
+	seconds := int(took/time.Second) + 2
+	if n := strings.Count(said, "\n"); n > seconds*hostileLines || len(said) > seconds*hostileLog {
+		t.Errorf("%d lines and %d bytes of log in %v; it begins with\n%.2000s", n, len(said), took, said)
+	}
+	await(t, "no goroutine is left", func() bool { return v.goroutines(t) <= v.routines+2 }) // two for HTTP
+	await(t, "no memory is kept", func() bool { return v.live(t) <= v.heap+8<<20 })
+	noErr(t, v.good.FlushTimeout(5*time.Second))
+	if n := v.good.Reconnects; n > 0 {
+		t.Errorf("the good client was disconnected %d times", n)
+	}
+}
+
+// hostile connects again and again, about once a second, until stop is closed: what is under test is what a bad client costs
+// the server, not how many handshakes the machine makes in a second.
+func (v *victim) hostile(k hostile, connected *atomic.Int64, stop <-chan struct{}) {
+	addr := v.addr
+	if k.web {
+		addr = v.web
+	}
+	for {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			return
+		}
+		connected.Add(1)
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		ended := make(chan struct{})
+		go func() { // makes do return at the end of the attack
+			select {
+			case <-stop:
+				_ = c.Close()
+			case <-ended:
+			}
+		}()
+		k.do(c, stop)
+		close(ended)
+		_ = c.Close()
+		if !rest(stop, time.Duration(500+rand.IntN(1000))*time.Millisecond) {
+			return
+		}
+	}
+}
+
+// rest pauses for d; false: done was closed.
+func rest(done <-chan struct{}, d time.Duration) bool {
+	select {
+	case <-done:
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// trips measures round trips of the good client and returns what 99 of 100 stay under.
+func (v *victim) trips(t *testing.T) time.Duration {
+	t.Helper()
+	trips := make([]time.Duration, hostileTrips)
+	for i := range trips {
+		begin := time.Now()
+		if _, err := v.good.Request("service", []byte("x"), 10*time.Second); err != nil {
+			t.Fatalf("the good client: %v", err)
+		}
+		trips[i] = time.Since(begin)
+		time.Sleep(time.Millisecond)
+	}
+	slices.Sort(trips)
+	return trips[len(trips)*99/100]
+}
+
+var (
+	routineCount = regexp.MustCompile(`^goroutine profile: total (\d+)`)
+	heapCount    = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)`)
+)
+
+func (v *victim) goroutines(t *testing.T) int {
+	t.Helper()
+	return int(v.profiled(t, "goroutine?debug=1", routineCount))
+}
+
+// live returns how much of the heap is in use after a collection.
+func (v *victim) live(t *testing.T) int64 {
+	t.Helper()
+	return v.profiled(t, "heap?gc=1&debug=1", heapCount)
+}
+
+// profiled returns a figure of a page of the profiler.
+func (v *victim) profiled(t *testing.T, page string, figure *regexp.Regexp) int64 {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := client.Get(v.profile + page)
+	noErr(t, err)
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	noErr(t, err)
+	m := figure.FindSubmatch(body)
+	if m == nil {
+		t.Fatalf("no %v in %.200s", figure, bytes.TrimSpace(body))
+	}
+	n, err := strconv.ParseInt(string(m[1]), 10, 64)
+	noErr(t, err)
+	return n
+}
+
+// certificate makes a key and a certificate for 127.0.0.1 and returns the keys of a tls block that name them.
+func certificate(t *testing.T) string {
+	t.Helper()
+	cert, key := selfSigned(t)
+	return fmt.Sprintf("cert_file: %q, key_file: %q", writeFile(t, "cert.pem", cert), writeFile(t, "key.pem", key))
+}
