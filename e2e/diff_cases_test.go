@@ -68,6 +68,20 @@ pull A D 0 {"batch":5,"no_wait":true}
 	"an update of no stream is that before all else": `
 api STREAM.UPDATE.B {"name":"B","num_replicas":3}
 `,
+	"a message of an atomic batch is stored as the stream transforms it when the batch is committed": `
+api STREAM.CREATE.A {"allow_atomic":true,"name":"A","subjects":["a.>"]}
+pub a.2 1 {"Nats-Batch-Id":"y","Nats-Batch-Sequence":"1"}
+api STREAM.UPDATE.A {"allow_atomic":true,"name":"A","subject_transform":{"dest":"a.x.{{wildcard(1)}}","src":"a.*"},"subjects":["a.>"]}
+pub a.1 2 {"Nats-Batch-Commit":"1","Nats-Batch-Id":"y","Nats-Batch-Sequence":"2"}
+`,
+	"what nobody wants any more after an update of filters leaves an interest stream": `
+api STREAM.CREATE.A {"name":"A","retention":"interest","subjects":["a.>"]}
+api CONSUMER.CREATE.A.E {"config":{"ack_policy":"explicit","durable_name":"E","filter_subject":"a.*"},"stream_name":"A"}
+pub a.2 1
+pub a.3 2
+api CONSUMER.CREATE.A.E {"config":{"ack_policy":"explicit","durable_name":"E","filter_subject":"a.2"},"stream_name":"A"}
+api STREAM.INFO.A {}
+`,
 	"a direct consumer is not counted": `
 api STREAM.CREATE.A {"name":"A"}
 api CONSUMER.CREATE.A.E {"config":{"deliver_subject":"push.A.E","direct":true,"name":"E"},"stream_name":"A"}

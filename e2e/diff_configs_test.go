@@ -33,6 +33,7 @@ var streamFields = map[string]values{
 	"allow_msg_ttl":             {[]string{`true`}, []string{`false`}},
 	"subject_delete_marker_ttl": {[]string{`3600000000000`}, []string{`1`, `-1`, `0`}},
 	"allow_atomic":              {[]string{`true`}, []string{`false`}},
+	"allow_batched":             {[]string{`true`}, []string{`false`}},
 	"allow_msg_counter":         {[]string{`true`}, nil},
 	"allow_msg_schedules":       {[]string{`true`}, nil},
 	"persist_mode":              {[]string{`"default"`, `"async"`}, []string{`"x"`}},
@@ -102,6 +103,15 @@ func (g *generator) value(v values) string {
 	return g.mostly(v.good, v.odd)
 }
 
+// ofTheme gives a configuration what most of the theme's have.
+func (g *generator) ofTheme(f map[string]string, usual map[string][]string) {
+	for _, k := range slices.Sorted(maps.Keys(usual)) {
+		if !g.one(8) {
+			f[k] = g.pick(usual[k]...)
+		}
+	}
+}
+
 func fieldJSON(f map[string]string) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(f)) {
@@ -125,19 +135,20 @@ func (g *generator) createStream(s string) string {
 	if g.one(2) {
 		f["allow_direct"] = "true"
 	}
-	if g.atomic {
-		f["allow_atomic"] = "true"
-	}
+	g.ofTheme(f, g.theme.stream)
 	recoverable(f)
 	g.streams[s] = f
 	return "api STREAM.CREATE." + s + " " + fieldJSON(f)
 }
 
 // recoverable leaves out pairs of fields that nats-server accepts and cannot start with again: the stream of counters is
-// gone then, the sealed one no longer denies purges.
+// gone then, and so is the sealed one of schedules; another sealed one no longer denies purges.
 func recoverable(f map[string]string) {
 	if f["allow_msg_counter"] != "" || f["sealed"] == "true" {
 		delete(f, "subject_delete_marker_ttl")
+	}
+	if f["sealed"] == "true" {
+		delete(f, "allow_msg_schedules")
 	}
 }
 
@@ -154,6 +165,9 @@ func (g *generator) updateStream(s string) string {
 	for range 1 + g.r.IntN(2) {
 		name := g.pick(slices.Sorted(maps.Keys(from))...)
 		if name == "first_seq" { // has effect on nats-server when it starts again
+			continue
+		}
+		if name == "allow_direct" && g.copies && s == "A" { // and so has this, on the mirror
 			continue
 		}
 		if _, ok := f[name]; ok && g.one(3) {
@@ -227,11 +241,9 @@ func (g *generator) newConsumer(s, c string) map[string]string {
 	} else {
 		f["durable_name"] = `"` + c + `"`
 	}
-	f["ack_policy"] = g.mostly([]string{`"explicit"`, `"explicit"`, `"explicit"`, `"none"`}, []string{`"flow_control"`, `"x"`})
-	if g.all && !g.one(3) {
-		f["ack_policy"] = `"all"`
-	}
-	if g.one(4) {
+	f["ack_policy"] = g.mostly([]string{`"explicit"`, `"explicit"`, `"explicit"`, `"none"`}, []string{`"x"`})
+	g.ofTheme(f, g.theme.consumer)
+	if g.one(4) && !g.theme.groups {
 		f["deliver_subject"] = g.mostly([]string{`"push.` + s + `.` + c + `"`}, []string{`"push.*"`, `"a.1"`, `""`, `"push..x"`})
 		for _, pull := range []string{"max_waiting", "max_batch", "max_expires", "max_bytes", "priority_groups", "priority_policy", "priority_timeout"} {
 			if !g.one(8) {
@@ -274,7 +286,7 @@ func (g *generator) pullBody() string {
 	} else {
 		f["expires"] = "100000000000"
 	}
-	if g.one(5) {
+	for g.one(5) || g.theme.groups && len(f) < 4 {
 		k := g.pick("group", "group", "min_pending", "min_ack_pending", "id", "priority", "max_bytes", "max_bytes", "idle_heartbeat")
 		f[k] = map[string]string{
 			"group": g.pick(`"g"`, `"g"`, `"h"`), "min_pending": g.pick("1", "3"), "min_ack_pending": g.pick("1", "2"),
@@ -283,6 +295,9 @@ func (g *generator) pullBody() string {
 		}[k]
 		if k != "group" && k != "max_bytes" && g.one(2) {
 			f["group"] = `"g"`
+		}
+		if g.one(2) {
+			break
 		}
 	}
 	return fieldJSON(f)

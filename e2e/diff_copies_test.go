@@ -56,9 +56,6 @@ func (g *generator) startCopies() string {
 	if g.one(4) {
 		g.streams["A"]["max_msgs"] = "5"
 	}
-	if g.atomic {
-		g.streams["A"]["allow_atomic"] = "true"
-	}
 	return "api STREAM.CREATE.A " + fieldJSON(g.streams["A"])
 }
 
@@ -99,6 +96,13 @@ var diffCopied = regexp.MustCompile(`"(mirror|sources)":\[?\{"active".*"state":\
 // diffCopies reports whether a line makes a copy.
 func diffCopies(line string) bool {
 	return strings.Contains(line, "STREAM.CREATE.B") && (strings.Contains(line, `"mirror"`) || strings.Contains(line, `"sources"`))
+}
+
+// diffOriginLate reports whether a script makes a copy of what is not there yet: see above.
+func diffOriginLate(script []string) bool {
+	origin := slices.IndexFunc(script, func(l string) bool { return strings.HasPrefix(l, "api STREAM.CREATE.A ") })
+	copied := slices.IndexFunc(script, diffCopies)
+	return copied >= 0 && (origin < 0 || origin > copied)
 }
 
 // settleCopies waits until B has what A had on both sides: both say the same, with no lag, twice. What is not equal by the

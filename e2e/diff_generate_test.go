@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -18,71 +17,43 @@ var diffConsumers = []string{"C", "D", "E"}
 // something; whether that was granted it does not know.
 type generator struct {
 	r         *rand.Rand
+	theme     *diffTheme
 	published int
-	all       bool                         // consumers with ack policy all, and nothing that removes messages: see ackPolicy
 	copies    bool                         // B is a copy of A
-	atomic    bool                         // many publishes belong to atomic batches
-	batches   map[string]int               // by "S.ID": the last sequence of an atomic batch
+	batches   map[string]int               // by "S.ID": the last sequence of a batch
 	streams   map[string]map[string]string // by name: the newest configuration's fields
 	consumers map[string]map[string]string // by "S.C"
 }
 
 func newGenerator(seed uint64) *generator {
-	return &generator{
+	g := &generator{
 		r:       rand.New(rand.NewPCG(seed, 4)), //nolint:gosec // reproducible
 		streams: map[string]map[string]string{}, consumers: map[string]map[string]string{}, batches: map[string]int{},
 	}
+	g.theme = &diffThemes[g.r.IntN(len(diffThemes))]
+	return g
 }
 
 // script returns n lines. The first ones make a stream, else nothing would happen for long.
 func (g *generator) script(n int) []string {
-	g.all, g.atomic = g.one(6), g.one(4)
 	var out []string
-	if g.one(4) && !g.all {
-		out = append(out, g.startCopies(), g.createCopy())
+	add := func(line string) {
+		if !g.theme.avoids(line) && !diffAvoids(append(slices.Clone(out), line)) {
+			out = append(out, line)
+		}
+	}
+	if g.theme.copies {
+		add(g.startCopies())
+		add(g.createCopy())
 	}
 	for len(out) == 0 {
-		if line := g.createStream(g.stream()); !g.all || !removes.MatchString(line) {
-			out = append(out, line)
-		}
+		add(g.createStream("A"))
 	}
-	kv := g.r.IntN(8) == 0
-	restarted := false // nats-server loses the first update of a consumer after a restart
-	limited := ""      // it never delivers a message that a rate limit's burst, the stream's max_msg_size, has no room for
-	paused := false    // it goes on after a resume only with the next event
-	reset := false     // it tells of a TERM even of what was not delivered since a reset
 	for len(out) < n {
-		if kv && g.one(2) {
-			out = append(out, g.keyValue())
-			continue
-		}
-		line := g.line()
-		switch {
-		case g.all && removes.MatchString(line):
-		case g.copies && originLost.MatchString(line):
-		case restarted && strings.Contains(line, "CREATE"):
-		case paused && strings.Contains(line, "CONSUMER.PAUSE") && !strings.Contains(line, diffFuture):
-		case limited != "" && limits.FindString(line) != "" && limits.FindString(line) != limited:
-		case reset && strings.Contains(line, "+TERM"):
-		default:
-			out = append(out, line)
-		}
-		if limited == "" {
-			limited = limits.FindString(line)
-		}
-		restarted = restarted || line == "restart"
-		paused = paused || strings.Contains(line, "pause_until")
-		reset = reset || strings.Contains(line, ".RESET.")
+		add(g.line())
 	}
 	return out
 }
-
-// removes matches lines that take messages out of a stream. With ack policy all nats-server acknowledges what was
-// delivered before an outstanding message that limits remove, and so loses its redelivery; the gateway does not.
-var removes = regexp.MustCompile(`"max_(msgs|bytes|msgs_per_subject)":[1-9]|PURGE|MSG.DELETE|Rollup|\+TERM|workqueue|interest`)
-
-// limits matches the two limits that nats-server does not bring together.
-var limits = regexp.MustCompile(`"rate_limit_bps|"max_msg_size`)
 
 // one is true once in n.
 func (g *generator) one(n int) bool { return g.r.IntN(n) == 0 }
@@ -128,41 +99,44 @@ func (g *generator) filter(stream string) string {
 // seq is a small number, near what the sequences of the script are.
 func (g *generator) seq() string { return fmt.Sprint(g.r.IntN(g.published/2 + 4)) }
 
-// line is one operation.
+// line is one operation, of the sorts the theme is about.
 func (g *generator) line() string {
 	s := g.stream()
 	c := g.consumer()
 	key := s + "." + c
-	switch w := g.r.IntN(100); {
-	case w < 30:
+	switch g.sort() {
+	case sortPublish:
 		return g.publish(s)
-	case w < 36:
+	case sortFast:
+		return g.fast(s)
+	case sortCreateStream:
 		return g.createStream(s)
-	case w < 40:
+	case sortUpdateStream:
 		return g.updateStream(s)
-	case w < 51:
+	case sortCreateConsumer:
 		return g.createConsumer(s, c)
-	case w < 66:
+	case sortPull:
 		return fmt.Sprintf("pull %s %s %d %s", s, c, g.r.IntN(diffInboxes), g.pullBody())
-	case w < 78:
+	case sortAck:
 		if g.one(60) {
 			return "ack " + key + " 0 nonsense" // with acksync it "differs": answered 400, nats-server confirms it
 		}
 		return fmt.Sprintf("%s %s %d %s", g.pick("ack", "acksync"), key, g.r.IntN(4), g.mostly(
 			[]string{"+ACK", "+ACK", "", "+OK", "-NAK", "-NAK", "+TERM", "+WPI", "+TERM why", `-NAK {"delay":100000000000}`},
 			[]string{"+NXT", "+NXT 2", `+NXT {"batch":1,"no_wait":true}`, "-NAK 100s", "-NAK {", "+NXT x"}))
-	case w < 80:
+	case sortListen:
 		return g.pick("sub", "unsub") + " push." + key
-	case w < 84:
+	case sortMessage:
 		return g.messageLine(s)
-	case w < 88:
+	case sortDirect:
 		return g.directGet(s)
-	case w < 94:
+	case sortConsumer:
 		return g.consumerLine(s, c)
-	case w < 99:
+	case sortStream:
 		return g.streamLine(s)
-	}
-	if g.one(3) {
+	case sortKeyValue:
+		return g.keyValue()
+	case sortRestart:
 		return "restart"
 	}
 	return "check"
@@ -262,7 +236,7 @@ func (g *generator) publish(s string) string {
 			h[k] = g.pick("1h", "5", "a.1", "a.2", "sub", "Europe/Paris", "x", "never")
 		}
 	}
-	if g.atomic && g.r.IntN(3) > 0 || g.one(100) {
+	if g.theme.atomic && g.r.IntN(3) > 0 || g.one(100) {
 		g.batched(s, h)
 	}
 	if len(h) == 0 {

@@ -24,6 +24,25 @@ func (d *difference) String() string {
 		strings.Join(jsonDifference("", d.want, d.got), "\n"))
 }
 
+// like reports whether two differences are of the same sort: about the same thing, and if it is an answer about a field
+// that is the same.
+func (d *difference) like(e *difference) bool {
+	if d.what != e.what || strings.Fields(d.line)[0] != strings.Fields(e.line)[0] {
+		return false
+	}
+	fields := e.fields()
+	return d.what != "answer" || slices.ContainsFunc(d.fields(), func(f string) bool { return slices.Contains(fields, f) })
+}
+
+// fields names the fields of an answer that differ.
+func (d *difference) fields() (out []string) {
+	for _, line := range jsonDifference("", d.want, d.got) {
+		path, _, _ := strings.Cut(line, ": ")
+		out = append(out, path)
+	}
+	return out
+}
+
 // diffPlayer plays scripts on both sides at once and compares after each line.
 type diffPlayer struct {
 	sides    [2]*diffSide
@@ -32,6 +51,7 @@ type diffPlayer struct {
 	tamper   func(line string) string // what the gateway plays instead of a line; nil: the line
 
 	purged, restarted, copies, ahead bool // the script has come to that
+	clock                            diffClock
 }
 
 // side is the line that a side plays.
@@ -51,10 +71,15 @@ func (p *diffPlayer) play(script []string) (*difference, error) {
 		defer s.close()
 	}
 	p.purged, p.restarted, p.copies, p.ahead = false, false, false, false
+	p.clock = newDiffClock(script)
 	for i, line := range slices.Concat(script, []string{"check"}) {
 		p.purged, p.restarted = p.purged || diffPurges(line), p.restarted || line == "restart"
 		p.copies, p.ahead = p.copies || diffCopies(line), p.ahead || strings.Contains(line, "opt_start_seq")
-		if d := p.step(line); d != nil {
+		d := p.step(line)
+		if p.clock.late {
+			return nil, nil
+		}
+		if d != nil {
 			d.at, d.line = i, line
 			return d, nil
 		}
@@ -65,6 +90,7 @@ func (p *diffPlayer) play(script []string) (*difference, error) {
 // both runs a line on both sides at the same time.
 func (p *diffPlayer) both(line string) (out [2]string) {
 	var wg sync.WaitGroup
+	line = diffMoments(line, time.Now())
 	for i, s := range p.sides {
 		wg.Go(func() { out[i] = s.run(p.side(i, line)) })
 	}
@@ -82,6 +108,9 @@ func (p *diffPlayer) both(line string) (out [2]string) {
 }
 
 func (p *diffPlayer) step(line string) *difference {
+	if p.clock.wait(line) {
+		return p.stepBoxes(time.Now().Add(p.patience))
+	}
 	deadline := time.Now().Add(p.patience)
 	out := p.both(line)
 	for out[0] != out[1] && !diffAllowed(line, out[0], out[1]) {
@@ -103,6 +132,11 @@ func (p *diffPlayer) step(line string) *difference {
 	if p.copies && !diffReads(line) {
 		p.settleCopies(deadline)
 	}
+	return p.stepBoxes(deadline)
+}
+
+// stepBoxes compares what came, which may take until the deadline.
+func (p *diffPlayer) stepBoxes(deadline time.Time) *difference {
 	for {
 		d := compareBoxes(p.received(0), p.received(1))
 		if d == nil || time.Now().After(deadline) {

@@ -53,7 +53,7 @@ func (s *diffSide) connect() (err error) {
 	if s.js, err = jetstream.New(s.nc); err != nil {
 		return err
 	}
-	for _, subject := range []string{"ack", "rp.>", diffAdvisories} {
+	for _, subject := range []string{"ack", "rp.>", "fi.>", diffAdvisories} {
 		if err := s.subscribe(subject); err != nil {
 			return err
 		}
@@ -166,6 +166,8 @@ func (s *diffSide) run(line string) string {
 		return s.api(first, rest)
 	case "pub":
 		return s.publish(first, rest)
+	case "fast":
+		return s.fast(first, rest)
 	case "get":
 		return s.directGet(first, rest)
 	case "pull":
@@ -225,21 +227,45 @@ func (s *diffSide) api(subject, body string) string {
 	return diffJSON(m.Data)
 }
 
-// publish sends "DATA {header as JSON}" as a request.
-func (s *diffSide) publish(subject, rest string) string {
-	data, header, _ := strings.Cut(rest, " ")
+// diffMessage is the message "DATA {header as JSON}".
+func diffMessage(subject, text string) (*nats.Msg, error) {
+	data, header, _ := strings.Cut(text, " ")
 	m := nats.NewMsg(subject)
 	if data != "-" {
 		m.Data = []byte(data)
 	}
-	if header != "" {
-		var h map[string]string
-		if err := json.Unmarshal([]byte(header), &h); err != nil {
-			return errText(err)
-		}
-		for k, v := range h {
-			m.Header[k] = []string{v}
-		}
+	if header == "" {
+		return m, nil
+	}
+	var h map[string]string
+	if err := json.Unmarshal([]byte(header), &h); err != nil {
+		return nil, err
+	}
+	for k, v := range h {
+		m.Header[k] = []string{v}
+	}
+	return m, nil
+}
+
+// fast sends "DATA ID.FLOW.GAP.SEQ.OP {header as JSON}" as a message of a fast-ingest batch.
+func (s *diffSide) fast(subject, rest string) string {
+	f := strings.SplitN(rest, " ", 3)
+	if len(f) < 3 {
+		return "a message of a fast batch has three words"
+	}
+	m, err := diffMessage(subject, f[0]+" "+f[2])
+	if err != nil {
+		return errText(err)
+	}
+	m.Reply = "fi." + f[1] + ".$FI"
+	return errText(s.nc.PublishMsg(m))
+}
+
+// publish sends "DATA {header as JSON}" as a request.
+func (s *diffSide) publish(subject, rest string) string {
+	m, err := diffMessage(subject, rest)
+	if err != nil {
+		return errText(err)
 	}
 	a, err := s.nc.RequestMsg(m, 400*time.Millisecond)
 	if err != nil {

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -16,6 +18,7 @@ const (
 	diffSlowSettle = 40 * time.Millisecond
 	diffPatience   = 1500 * time.Millisecond
 	diffLines      = 60
+	diffClocks     = 3 // players of scripts about time
 )
 
 // diffDuration is how long random scripts are played: EHDB_DIFF (a duration), ten minutes in the slow suite, else a few
@@ -33,12 +36,12 @@ func diffDuration(t *testing.T) time.Duration {
 	return 8 * time.Second
 }
 
-// diffFirstSeed is where the seeds start: EHDB_DIFF_SEED plays one again.
+// diffFirstSeed is where the seeds start: EHDB_DIFF_SEED plays one again, else it is any.
 func diffFirstSeed(t *testing.T) uint64 {
 	t.Helper()
 	v := os.Getenv("EHDB_DIFF_SEED")
 	if v == "" {
-		return 1
+		return rand.Uint64N(1e9) * 1000 //nolint:gosec // printed, so that it can be played again
 	}
 	seed, err := strconv.ParseUint(v, 10, 64)
 	noErr(t, err)
@@ -47,33 +50,55 @@ func diffFirstSeed(t *testing.T) uint64 {
 
 // TestDifferential plays random scripts on nats-server and on the gateway at the same time. Every answer, every message
 // and the whole state afterwards must be equal; a script that shows a difference is shrunk and printed with its seed.
+// Scripts about time mostly wait, so those are played beside the others.
 func TestDifferential(t *testing.T) {
+	first, end := diffFirstSeed(t), time.Now().Add(diffDuration(t))
+	t.Logf("the first seed is %d", first)
+	play := func(name string, step uint64, script func(*generator) []string) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			playSeeds(t, first, step, end, script)
+		})
+	}
+	play("now", 1, func(g *generator) []string { return g.script(diffLines) })
+	for i := range uint64(diffClocks) {
+		play(fmt.Sprint("clock", i), diffClocks, func(g *generator) []string { return g.clockScript() })
+		first++
+	}
+}
+
+// playSeeds plays the scripts of every step-th seed.
+func playSeeds(t *testing.T, seed, step uint64, end time.Time, script func(*generator) []string) {
+	t.Helper()
 	p := &diffPlayer{sides: newDiffSides(t), settle: diffSettle, patience: diffPatience}
-	end := time.Now().Add(diffDuration(t))
-	seed, found, unsteady := diffFirstSeed(t), 0, 0
-	first := seed
-	for ; time.Now().Before(end) && found < 12; seed++ {
-		script := newGenerator(seed).script(diffLines)
-		d, err := p.play(script)
+	played, late, found, unsteady := 0, 0, 0, 0
+	for ; time.Now().Before(end) && found < 12; seed += step {
+		played++
+		g := newGenerator(seed)
+		lines := script(g)
+		d, err := p.play(lines)
 		noErr(t, err)
+		if p.clock.late {
+			late++
+		}
 		if d == nil {
 			continue
 		}
-		if d = p.again(t, script); d != nil {
-			d = p.again(t, script) // by no luck of a busy machine
+		if d = p.again(t, lines); d != nil {
+			d = p.again(t, lines) // by no luck of a busy machine
 		}
 		if d == nil {
 			unsteady++
 			continue
 		}
 		found++
-		short := p.shrink(t, script[:min(d.at+1, len(script))])
-		if e := p.again(t, short); e != nil {
-			d, script = e, short
+		short := p.shrink(t, lines[:min(d.at+1, len(lines))], d)
+		if e := p.again(t, short); e != nil && e.like(d) {
+			d, lines = e, short
 		} // else it is a matter of luck: the whole script says more
-		t.Errorf("seed %d:\n%s\n%v", seed, strings.Join(script[:min(d.at+1, len(script))], "\n"), d)
+		t.Errorf("seed %d (%s):\n%s\n%v", seed, g.theme.name, strings.Join(lines[:min(d.at+1, len(lines))], "\n"), d)
 	}
-	t.Logf("%d scripts of %d lines, %d differed only in haste", seed-first, diffLines, unsteady)
+	t.Logf("%d scripts, %d differed only in haste, %d came too late for their windows", played, unsteady, late)
 }
 
 // again plays a script slowly.
@@ -85,14 +110,17 @@ func (p *diffPlayer) again(t *testing.T, script []string) *difference {
 	return d
 }
 
-// shrink shortens a script that fails when it is played slowly.
-func (p *diffPlayer) shrink(t *testing.T, script []string) []string {
+// shrink shortens a script that shows a difference when it is played slowly, to one that shows one like it.
+func (p *diffPlayer) shrink(t *testing.T, script []string, found *difference) []string {
 	t.Helper()
 	q := &diffPlayer{sides: p.sides, tamper: p.tamper, settle: 15 * time.Millisecond, patience: 500 * time.Millisecond}
 	return shrink(script, time.Now().Add(time.Minute), func(s []string) bool {
+		if !diffComparable(s) {
+			return false
+		}
 		d, err := q.play(s)
 		noErr(t, err)
-		return d != nil
+		return d != nil && d.like(found)
 	})
 }
 
@@ -111,7 +139,7 @@ func TestDiffFinds(t *testing.T) {
 	if d == nil {
 		t.Fatal("the difference was not found")
 	}
-	short := p.shrink(t, script)
+	short := p.shrink(t, script, d)
 	want := []string{`api STREAM.CREATE.A {"name":"A","subjects":["a.\u003e"]}`, `pub a.2 planted {}`}
 	if !slices.Equal(short, want) {
 		t.Errorf("shrunk to:\n%s", strings.Join(short, "\n"))

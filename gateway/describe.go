@@ -40,10 +40,19 @@ func (c *client) describe(info *server.ClientInfo, detailed bool) {
 	info.Start, info.Host, info.ID = &start, c.remote().host, c.cid
 	info.Name, info.Lang, info.Version = c.told.Name, c.told.Lang, c.told.Version
 	info.User, info.Jwt = c.told.User, c.told.JWT
-	if c.login != nil && c.login.User != "" {
-		info.User = c.login.User
+	if c.login != nil {
+		if c.login.User != "" {
+			info.User = c.login.User
+		}
+		info.IssuerKey, info.NameTag, info.Tags = c.login.IssuerKey(), c.login.Name, c.login.Tags
+	}
+	if info.User == "" {
+		info.User = c.told.Token
 	}
 	info.Kind, info.ClientType = "Client", "nats"
+	if c.web {
+		info.ClientType = "websocket"
+	}
 }
 
 // RequestInfo is ClientInfo as the header of a request to another account carries it. through is the account that

@@ -60,6 +60,9 @@ func (c *client) connect(arg []byte) bool {
 	return c.agree()
 }
 
+// redacted is what is shown of a token.
+const redacted = "[REDACTED]"
+
 // remember keeps what the client told for monitoring and starts measuring the round trip.
 func (c *client) remember(now time.Time) {
 	set := c.server.settings.Load()
@@ -67,7 +70,10 @@ func (c *client) remember(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.told = c.options
-	c.told.Pass, c.told.Token, c.told.Sig, c.told.ProxySig = "", "", "", ""
+	c.told.Pass, c.told.Sig, c.told.ProxySig = "", "", ""
+	if c.told.Token != "" {
+		c.told.Token = redacted
+	}
 	c.rtt = max(now.Sub(c.start), 1)
 	stopTimer(c.pingTimer)
 	if !c.closing.Load() {

@@ -101,16 +101,21 @@ func subscribeBoth(s bus.Session, sid, filter, queueGroup, domain string) error 
 	return err
 }
 
-// Deliver implements bus.Sink: it copies each request into the queue it is served from.
+// Deliver implements bus.Sink.
 func (a *account) Deliver(batch []bus.Delivery) <-chan struct{} {
+	return a.DeliverFrom(bus.Identity{Account: a.name}, batch)
+}
+
+// DeliverFrom implements bus.OriginSink: it copies each request into the queue it is served from.
+func (a *account) DeliverFrom(from bus.Identity, batch []bus.Delivery) <-chan struct{} {
 	for i := range batch {
-		a.accept(&batch[i].Msg)
+		a.accept(from, &batch[i].Msg)
 	}
 	return nil
 }
 
-func (a *account) accept(m *bus.Msg) {
-	r := a.newRequest(m)
+func (a *account) accept(from bus.Identity, m *bus.Msg) {
+	r := a.newRequest(from, m)
 	rt := findRoute(r.tokens)
 	q := a.reads
 	if rt.write {
@@ -119,10 +124,10 @@ func (a *account) accept(m *bus.Msg) {
 	a.enqueue(q, r, rt.serve)
 }
 
-// newRequest copies what is needed of m.
-func (a *account) newRequest(m *bus.Msg) *request {
+// newRequest copies what is needed of m, which from published.
+func (a *account) newRequest(from bus.Identity, m *bus.Msg) *request {
 	r := &request{
-		svc: a.svc, acc: a,
+		svc: a.svc, acc: a, from: from,
 		subject: jsapi.Canonical(a.svc.opts.Domain, string(m.Subject)),
 		reply:   string(m.Reply),
 		header:  bytes.Clone(m.Header),

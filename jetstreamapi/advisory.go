@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nuid"
+
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 )
 
 // advise publishes an event of the account. It does not block: with too many waiting the event is dropped and counted,
@@ -101,14 +103,35 @@ func domainOf(event any) *string {
 	return nil
 }
 
-// audit tells what was asked of the API and what was answered. The bytes are kept until the event is sent.
-func (a *account) audit(subject string, request, response []byte) {
-	a.advise(server.JSAuditAdvisory, &server.JSAPIAudit{
+// audit tells what was asked of the API, by whom, and what was answered. The bytes are kept until the event is sent.
+func (r *request) audit(response []byte) {
+	if !r.svc.opts.Bus.HasInterest(r.acc.name, server.JSAuditAdvisory) {
+		return
+	}
+	r.acc.advise(server.JSAuditAdvisory, &server.JSAPIAudit{
 		TypedEvent: typedEvent(server.JSAPIAuditType),
-		Server:     a.svc.opts.ServerName,
-		Subject:    subject,
-		Request:    string(request),
+		Server:     r.svc.opts.ServerName,
+		Client:     r.client(),
+		Subject:    r.subject,
+		Request:    string(r.body),
 		Response:   string(response),
-		Domain:     a.svc.opts.Domain,
+		Domain:     r.svc.opts.Domain,
 	})
+}
+
+// client is what advisories say of who made the request, without credentials.
+func (r *request) client() *server.ClientInfo {
+	info := &server.ClientInfo{Account: r.from.Account}
+	switch {
+	case r.from.Account != r.acc.name: // it came by an import, which says who asks as far as the account shares it
+		told := &server.ClientInfo{}
+		if json.Unmarshal(jsapi.HeaderValue(r.header, jsapi.HeaderRequestInfo), told) == nil {
+			info = told
+		}
+		info.Service, info.Server = r.acc.name, r.svc.opts.ServerName
+	case r.svc.opts.Client != nil:
+		info = r.svc.opts.Client(r.from)
+	}
+	info.Jwt, info.Nonce, info.Alternates = "", "", nil
+	return info
 }

@@ -45,7 +45,7 @@ func serveStreamRestore(r *request, out *publisher) {
 		r.fail(out, apiErr)
 		return
 	}
-	s := &restore{r: r, acc: r.acc, req: create, start: time.Now().UTC()}
+	s := &restore{r: r, acc: r.acc, req: create, start: time.Now().UTC(), client: r.client()}
 	subject := "$JS.SNAPSHOT.RESTORE." + name + "." + nuid.Next()
 	var err error
 	if s.chunks, err = newChunkReceiver(r.acc, name, subject); err != nil {
@@ -58,7 +58,7 @@ func serveStreamRestore(r *request, out *publisher) {
 		return
 	}
 	r.acc.advise(server.JSAdvisoryStreamRestoreCreatePre+"."+name, &server.JSRestoreCreateAdvisory{
-		TypedEvent: typedEvent(server.JSRestoreCreateAdvisoryType), Stream: name, Domain: r.svc.opts.Domain,
+		TypedEvent: typedEvent(server.JSRestoreCreateAdvisoryType), Stream: name, Client: s.client, Domain: r.svc.opts.Domain,
 	})
 	resp.DeliverSubject = subject
 	r.done(out)
@@ -101,6 +101,7 @@ type restore struct {
 	req    *jsapi.StreamCreateRequest
 	chunks *chunkReceiver
 	start  time.Time
+	client *server.ClientInfo // who asked
 }
 
 // run receives the backup and makes the stream of it.
@@ -138,7 +139,7 @@ func (s *restore) finish(e *streamEntry, err error) {
 	}
 	s.acc.advise(server.JSAdvisoryStreamRestoreCompletePre+"."+name, &server.JSRestoreCompleteAdvisory{
 		TypedEvent: typedEvent(server.JSRestoreCompleteAdvisoryType), Stream: name,
-		Start: s.start, End: time.Now().UTC(), Bytes: s.chunks.total, Domain: s.acc.svc.opts.Domain,
+		Start: s.start, End: time.Now().UTC(), Bytes: s.chunks.total, Client: s.client, Domain: s.acc.svc.opts.Domain,
 	})
 	body, err := json.Marshal(&resp)
 	if err != nil {

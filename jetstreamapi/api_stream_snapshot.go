@@ -33,7 +33,7 @@ func serveStreamSnapshot(r *request, out *publisher) {
 		r.fail(out, server.NewJSSnapshotDeliverSubjectInvalidError())
 		return
 	}
-	s := &snapshot{r: r, e: e, req: &req, start: time.Now().UTC()}
+	s := &snapshot{r: r, e: e, req: &req, start: time.Now().UTC(), client: r.client()}
 	err := r.acc.transfers.start(r.svc.stopping, !e.memory, func(ctx context.Context) { s.run(ctx, &resp) })
 	if err != nil {
 		r.fail(out, server.NewJSStreamSnapshotError(err, server.Unless(err)))
@@ -47,6 +47,8 @@ type snapshot struct {
 	req   *server.JSApiStreamSnapshotRequest
 	start time.Time
 	state server.StreamState
+
+	client *server.ClientInfo // who asked
 }
 
 func (s *snapshot) run(ctx context.Context, resp *server.JSApiStreamSnapshotResponse) {
@@ -63,7 +65,7 @@ func (s *snapshot) run(ctx context.Context, resp *server.JSApiStreamSnapshotResp
 	sender.out.flush()
 	a.advise(server.JSAdvisoryStreamSnapshotCreatePre+"."+s.e.name, &server.JSSnapshotCreateAdvisory{
 		TypedEvent: typedEvent(server.JSSnapshotCreatedAdvisoryType),
-		Stream:     s.e.name, State: s.state, Domain: a.svc.opts.Domain,
+		Stream:     s.e.name, State: s.state, Client: s.client, Domain: a.svc.opts.Domain,
 	})
 	err = sender.awaitInterest()
 	if err == nil {
@@ -85,6 +87,7 @@ func (s *snapshot) complete(err error) {
 	}
 	a.advise(server.JSAdvisoryStreamSnapshotCompletePre+"."+s.e.name, &server.JSSnapshotCompleteAdvisory{
 		TypedEvent: typedEvent(server.JSSnapshotCompleteAdvisoryType),
-		Stream:     s.e.name, Start: s.start, End: time.Now().UTC(), Domain: a.svc.opts.Domain, Error: text,
+		Stream:     s.e.name, Start: s.start, End: time.Now().UTC(), Client: s.client,
+		Domain: a.svc.opts.Domain, Error: text,
 	})
 }

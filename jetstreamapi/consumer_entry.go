@@ -168,18 +168,24 @@ func (c *consumerEntry) stop(status string) {
 	}
 }
 
-// Deliver implements bus.Sink: it hands pull requests and acks to the consumer's mailbox. No lookup, no allocation.
+// Deliver implements bus.Sink.
 func (c *consumerEntry) Deliver(batch []bus.Delivery) <-chan struct{} {
+	return c.DeliverFrom(bus.Identity{Account: c.stream.acc.name}, batch)
+}
+
+// DeliverFrom implements bus.OriginSink: it hands pull requests and acks to the consumer's mailbox. No lookup, no
+// allocation.
+func (c *consumerEntry) DeliverFrom(from bus.Identity, batch []bus.Delivery) <-chan struct{} {
 	var stall <-chan struct{}
 	for i := range batch {
-		if ch := c.deliver(&batch[i]); ch != nil {
+		if ch := c.deliver(from, &batch[i]); ch != nil {
 			stall = ch
 		}
 	}
 	return stall
 }
 
-func (c *consumerEntry) deliver(d *bus.Delivery) <-chan struct{} {
+func (c *consumerEntry) deliver(from bus.Identity, d *bus.Delivery) <-chan struct{} {
 	switch d.Sub.SID[0] {
 	case sidAck[0]:
 		a, ok := jsapi.ParseAckSubject(d.Msg.Subject)
@@ -199,7 +205,7 @@ func (c *consumerEntry) deliver(d *bus.Delivery) <-chan struct{} {
 		}
 	case sidReset[0]:
 		a := c.stream.acc
-		a.enqueue(a.writes, a.newRequest(&d.Msg), serveConsumerReset)
+		a.enqueue(a.writes, a.newRequest(from, &d.Msg), serveConsumerReset)
 	}
 	return nil
 }

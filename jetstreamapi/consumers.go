@@ -11,6 +11,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/jetstreamapi/consumer"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/stream"
 	"github.com/noetl/ehdb-gateway/storage"
 	"github.com/noetl/ehdb-gateway/subjects"
 )
@@ -120,12 +121,33 @@ func (a *account) updateConsumer(c *consumerEntry, cfg *server.ConsumerConfig, d
 		return err
 	}
 	old := c.config()
+	if s := c.stream.stream; s != nil && !consumer.SameFilters(old, cfg) {
+		done = a.droppingUnneeded(s, done)
+	}
 	c.cfg.Store(cfg) // before done can be called
 	if err := a.record(c.record(cfg), c.whenDurable(cfg, done)); err != nil {
 		c.cfg.Store(old)
 		return errors.Join(err, c.consumer.Update(*old))
 	}
 	return nil
+}
+
+// droppingUnneeded is done after the messages of an interest stream that nobody wants any more were deleted, for
+// which a change must be durable.
+func (a *account) droppingUnneeded(s *stream.Stream, done storage.Done) storage.Done {
+	return func(err error) {
+		if err != nil {
+			done(err)
+			return
+		}
+		open := a.writes.pushAlways(func(*publisher) {
+			s.DropUnneeded()
+			done(nil)
+		})
+		if !open {
+			done(nil)
+		}
+	}
 }
 
 // checkNewConsumer checks a new consumer's name and what its stream and account allow.

@@ -24,7 +24,7 @@ func (d directSink) Deliver(batch []bus.Delivery) <-chan struct{} {
 		if len(batch[i].Msg.Reply) == 0 {
 			continue // nobody to answer
 		}
-		r := a.newRequest(&batch[i].Msg)
+		r := a.newRequest(bus.Identity{}, &batch[i].Msg)
 		a.enqueue(a.reads, r, func(r *request, out *publisher) { serveDirectGet(e, r, out) })
 	}
 	return nil

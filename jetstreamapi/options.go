@@ -53,6 +53,9 @@ type Options struct {
 	// Acknowledged is told how long each message was out, from its last delivery to its ack. As Published.
 	Acknowledged func(took time.Duration)
 
+	// Client describes who makes a request, for advisories. Nil: its account is all that is known.
+	Client func(id bus.Identity) *server.ClientInfo
+
 	patience patience // with clients of snapshots and restores
 }
 

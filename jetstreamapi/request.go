@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/noetl/ehdb-gateway/internal/bus"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 )
 
@@ -18,6 +19,7 @@ import (
 type request struct {
 	svc     *Service
 	acc     *account
+	from    bus.Identity
 	subject string   // in its $JS.API form
 	tokens  []string // of the subject, without $JS and API
 	reply   string
@@ -123,7 +125,7 @@ func (r *request) failUncounted(out *publisher, e *jsapi.Error) {
 	r.head.Error = e
 	b := r.send(out, nil)
 	r.acc.countAPI(0)
-	r.acc.audit(r.subject, r.body, b)
+	r.audit(b)
 }
 
 // done answers with resp.
@@ -137,7 +139,7 @@ func (r *request) answer(out *publisher, header []byte) {
 		errs = 1
 	}
 	r.acc.countAPI(errs)
-	r.acc.audit(r.subject, r.body, b)
+	r.audit(b)
 }
 
 // send publishes resp and returns its bytes.

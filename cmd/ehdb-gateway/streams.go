@@ -16,6 +16,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/gateway/monitor"
 	"github.com/noetl/ehdb-gateway/internal/accounts"
+	"github.com/noetl/ehdb-gateway/internal/bus"
 	"github.com/noetl/ehdb-gateway/internal/config"
 	"github.com/noetl/ehdb-gateway/internal/metrics"
 	"github.com/noetl/ehdb-gateway/jetstreamapi"
@@ -57,6 +58,7 @@ func newStreams(a *app) *streams {
 		Placement: placementOf(own.Map), QueueLimit: int(o.JetStreamRequestQueueLimit), Logger: s.log,
 		MaxPayload: int64(o.MaxPayload), Upstreams: originServers(own.Upstreams), Published: a.metrics.Published,
 		Acknowledged: a.metrics.Acknowledged,
+		Client: func(id bus.Identity) *server.ClientInfo { return a.gw.ClientInfo(id, true) },
 	})
 	s.log.Info("Starting JetStream")
 	s.log.Info("---------------- JETSTREAM ----------------")

@@ -56,6 +56,13 @@ type PromptSink interface {
 	DeliverNow(batch []Delivery) (stall <-chan struct{})
 }
 
+// OriginSink is a Sink of a service that is also told who published a batch.
+type OriginSink interface {
+	Sink
+	// DeliverFrom is Deliver. All of the batch was published by from, on its own account or through imports.
+	DeliverFrom(from Identity, batch []Delivery) (stall <-chan struct{})
+}
+
 // Kind says what a party is.
 type Kind uint8
 

@@ -176,7 +176,7 @@ func (s *session) deliver() {
 	}
 	for i, b := range s.dirty {
 		s.dirty[i] = nil
-		if stall := hand(b); stall != nil && s.stall == nil {
+		if stall := hand(b, s.party); stall != nil && s.stall == nil {
 			s.stall = stall
 		}
 		s.router.release(b.buf)
@@ -252,17 +252,22 @@ type batch struct {
 	buf *buffer // nil: nothing
 }
 
-// deliver hands the batch to the sink, unless it is gone.
-func (b *batch) deliver() <-chan struct{} {
+// deliver hands the batch of from to the sink, unless it is gone.
+func (b *batch) deliver(from *party) <-chan struct{} {
 	out := b.to.out.Load()
 	if out == nil {
 		return nil
+	}
+	if b.to.kind == KindService {
+		if origin, ok := (*out).(OriginSink); ok {
+			return origin.DeliverFrom(from.id, b.buf.items)
+		}
 	}
 	return (*out).Deliver(b.buf.items)
 }
 
 // deliverNow is deliver to a sink that passes on at once, if it can.
-func (b *batch) deliverNow() <-chan struct{} {
+func (b *batch) deliverNow(from *party) <-chan struct{} {
 	out := b.to.out.Load()
 	if out == nil {
 		return nil
@@ -270,7 +275,7 @@ func (b *batch) deliverNow() <-chan struct{} {
 	if now, ok := (*out).(PromptSink); ok {
 		return now.DeliverNow(b.buf.items)
 	}
-	return (*out).Deliver(b.buf.items)
+	return b.deliver(from)
 }
 
 // buffer is the room for a batch, reused.

@@ -143,6 +143,11 @@ func (m *machine) stop(code int, text string) {
 	m.wait = waitQueue{max: m.wait.max, byPriority: m.wait.byPriority}
 }
 
+// SameFilters reports whether two configurations ask for the same messages of a stream, but for where they begin.
+func SameFilters(a, b *server.ConsumerConfig) bool {
+	return sameFilters(filterSubjects(a), filterSubjects(b))
+}
+
 func sameFilters(a, b []string) bool {
 	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
 	return slices.Equal(a, b)

@@ -217,7 +217,7 @@ func (s *Stream) checkAtomic(set *settings, b *atomicBatch, now int64) ([]checke
 	list := make([]checkedMessage, len(b.messages))
 	for i, m := range b.messages {
 		in := &list[i].in
-		*in = incoming{subject: m.subject, header: m.header, data: m.data, now: now}
+		*in = incoming{subject: set.mapped(m.subject), header: m.header, data: m.data, now: now}
 		in.named.Parse(in.header)
 		if len(in.named.ExpectedLastMsgID) > 0 {
 			return nil, refuse(server.NewJSAtomicPublishUnsupportedHeaderBatchError(jsapi.HeaderExpectedLastMsgID))

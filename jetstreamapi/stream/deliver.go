@@ -55,6 +55,7 @@ func (s *Stream) accept(set *settings, m *bus.Msg, now int64) {
 		s.acceptFast(set, in, now)
 		return
 	case len(in.named.BatchID) > 0:
+		in.subject = m.Target() // the mapping is that of the commit
 		s.acceptAtomic(set, in, now)
 		return
 	}

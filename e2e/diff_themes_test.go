@@ -1,0 +1,205 @@
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// lineSort is a sort of lines of a script.
+type lineSort int
+
+const (
+	sortCheck lineSort = iota
+	sortPublish
+	sortFast
+	sortCreateStream
+	sortUpdateStream
+	sortCreateConsumer
+	sortPull
+	sortAck
+	sortListen
+	sortMessage
+	sortDirect
+	sortConsumer
+	sortStream
+	sortKeyValue
+	sortRestart
+)
+
+// diffTheme is what a script is about: how often each sort of line comes, and what configurations mostly have.
+type diffTheme struct {
+	name     string
+	weights  [sortRestart + 1]int
+	stream   map[string][]string // of these values one, for most streams
+	consumer map[string][]string // and for most consumers
+	never    *regexp.Regexp      // lines that it has not
+	copies   bool                // B is a copy of A
+	atomic   bool                // many publishes belong to atomic batches
+	groups   bool                // pulls are of priority groups
+}
+
+// avoids reports whether the theme leaves out a line.
+func (t *diffTheme) avoids(line string) bool { return t.never != nil && t.never.MatchString(line) }
+
+// usually are the weights of a script that is about nothing in particular.
+var usually = [sortRestart + 1]int{
+	sortPublish: 30, sortFast: 1, sortCreateStream: 6, sortUpdateStream: 4, sortCreateConsumer: 11, sortPull: 15, sortAck: 12,
+	sortListen: 2, sortMessage: 4, sortDirect: 4, sortConsumer: 6, sortStream: 5, sortRestart: 1, sortCheck: 1,
+}
+
+// more returns the usual weights with some changed.
+func more(of map[lineSort]int) [sortRestart + 1]int {
+	w := usually
+	for s, n := range of {
+		w[s] = n
+	}
+	return w
+}
+
+var diffThemes = []diffTheme{
+	{name: "mixed", weights: usually},
+	{name: "mixed", weights: usually},
+	{name: "copies", weights: usually, copies: true, never: originLost},
+	{
+		name: "atomic batches", weights: more(map[lineSort]int{sortPublish: 45}), atomic: true,
+		stream: map[string][]string{"allow_atomic": {"true"}},
+	},
+	{
+		name: "fast batches", weights: more(map[lineSort]int{sortPublish: 10, sortFast: 40}),
+		stream: map[string][]string{"allow_batched": {"true"}},
+	},
+	{
+		name: "ack all", weights: usually, never: removes,
+		consumer: map[string][]string{"ack_policy": {`"all"`, `"all"`, `"flow_control"`}},
+	},
+	{
+		name: "retention", weights: more(map[lineSort]int{sortPull: 25, sortAck: 25, sortCreateStream: 1, sortUpdateStream: 2, sortMessage: 2}),
+		stream:   map[string][]string{"retention": {`"interest"`, `"workqueue"`}},
+		consumer: map[string][]string{"ack_policy": {`"explicit"`}, "filter_subject": {`"a.1"`, `"a.2"`, `"a.*"`, `"a.>"`}},
+	},
+	{
+		name: "priority groups", weights: more(map[lineSort]int{sortPull: 30, sortConsumer: 12, sortCreateStream: 1}), groups: true,
+		consumer: map[string][]string{
+			"ack_policy": {`"explicit"`}, "priority_groups": {`["g"]`},
+			"priority_policy": {`"overflow"`, `"pinned_client"`, `"prioritized"`},
+		},
+	},
+	{
+		name: "reads", weights: more(map[lineSort]int{sortDirect: 30, sortMessage: 20, sortStream: 15, sortCreateStream: 1}),
+		stream: map[string][]string{"allow_direct": {"true"}},
+	},
+	{name: "updates", weights: more(map[lineSort]int{sortCreateConsumer: 30, sortUpdateStream: 20, sortCreateStream: 2, sortConsumer: 12})},
+	{name: "key-value", weights: more(map[lineSort]int{sortKeyValue: 80, sortRestart: 3})},
+	{name: "restarts", weights: more(map[lineSort]int{sortRestart: 8})},
+}
+
+// sort draws the sort of a line.
+func (g *generator) sort() lineSort {
+	total := 0
+	for _, w := range g.theme.weights {
+		total += w
+	}
+	n := g.r.IntN(total)
+	for s, w := range g.theme.weights {
+		if n -= w; n < 0 {
+			return lineSort(s)
+		}
+	}
+	return sortCheck
+}
+
+// removes matches lines that take messages out of a stream. With ack policy all nats-server acknowledges what was
+// delivered before an outstanding message that limits remove, and so loses its redelivery; the gateway does not.
+var removes = regexp.MustCompile(`"max_(msgs|bytes|msgs_per_subject)":[1-9]|PURGE|MSG.DELETE|Rollup|\+TERM|workqueue|interest`)
+
+// avoided is a pair of lines that a script does not have both of, because the servers differ then for a reason that
+// docs/parity.md has.
+type avoided struct {
+	why           string
+	first, second *regexp.Regexp
+	anyOrder      bool // else only second after first
+}
+
+var diffAvoided = []avoided{
+	{
+		why:   "nats-server loses the first update of a consumer after a restart",
+		first: regexp.MustCompile(`^restart`), second: regexp.MustCompile(`^api CONSUMER\.(DURABLE\.)?CREATE`),
+	},
+	{
+		why:   "it never delivers a message that a rate limit's burst, the stream's max_msg_size, has no room for",
+		first: regexp.MustCompile(`"rate_limit_bps`), second: regexp.MustCompile(`"max_msg_size`), anyOrder: true,
+	},
+	{
+		why:   "it goes on after a resume only with the next event",
+		first: regexp.MustCompile(`pause_until`), second: regexp.MustCompile(`CONSUMER\.PAUSE\S+( *$| \{\}| .*"2001| \{"x)`),
+	},
+	{
+		why:   "it tells of a TERM even of what was not delivered since a reset",
+		first: regexp.MustCompile(`\.RESET\.`), second: regexp.MustCompile(`\+TERM`),
+	},
+	{
+		why:   "a purge, and so a rollup, makes it forget what waits to be delivered again until the ack wait is over",
+		first: regexp.MustCompile(`-NAK|\+NXT`), second: regexp.MustCompile(`PURGE|Nats-Rollup|Nats-Schedule`),
+	},
+	{
+		why:   "after a reset of last_per_subject it counts one message for each subject, and delivers all",
+		first: regexp.MustCompile(`last_per_subject`), second: regexp.MustCompile(`\.RESET\.`),
+	},
+}
+
+// diffAvoids reports whether the last line of a script makes it one in which the servers differ for a known reason.
+func diffAvoids(script []string) bool {
+	last := len(script) - 1
+	for _, a := range diffAvoided {
+		if a.second.MatchString(script[last]) && slices.ContainsFunc(script[:last], a.first.MatchString) {
+			return true
+		}
+		if a.anyOrder && a.first.MatchString(script[last]) && slices.ContainsFunc(script[:last], a.second.MatchString) {
+			return true
+		}
+	}
+	return false
+}
+
+// diffComparable reports whether nothing in a script is avoided, as every script that was generated is.
+func diffComparable(script []string) bool {
+	for i := range script {
+		if diffAvoids(script[:i+1]) {
+			return false
+		}
+	}
+	return !diffOriginLate(script)
+}
+
+// fast is a message of a fast-ingest batch: mostly the next of one that was begun, sometimes its last, or a ping.
+func (g *generator) fast(s string) string {
+	g.published++
+	id := g.pick("x", "x", "y")
+	key := "fast." + s + "." + id
+	next := g.batches[key] + 1
+	op := "1"
+	if next == 1 {
+		op = "0"
+	}
+	if g.one(4) {
+		op = g.mostly([]string{"2", "2", "3", "4", "4"}, []string{"5", "x"})
+	}
+	seq := g.mostly([]string{fmt.Sprint(next)}, []string{"0", "1", fmt.Sprint(next + 2), fmt.Sprint(next - 1), "x"})
+	switch op {
+	case "0", "1":
+		g.batches[key] = next
+	case "2", "3":
+		g.batches[key] = 0
+	}
+	gap := map[string]string{"x": "fail", "y": "ok"}[id]
+	flow := g.mostly([]string{"1", "2", "3", "10"}, []string{"0", "x", "70000"})
+	h := map[string]string{}
+	if gap == "fail" && g.one(4) { // after a refusal in a batch that allows gaps nats-server may never send the PubAck
+		k := g.pick("Nats-Msg-Id", "Nats-Expected-Last-Sequence", "Nats-Expected-Last-Subject-Sequence", "Nats-TTL", "Nats-Rollup", "Nats-Expected-Stream", "K")
+		v := publishHeaders[k]
+		h[k] = strings.ReplaceAll(g.mostly(v.good, v.odd), "SEQ", g.seq())
+	}
+	return fmt.Sprintf("fast %s m%d %s.%s.%s.%s.%s %s", g.mostly([]string{g.subject(s)}, []string{"c.9"}), g.published, id, flow, gap, seq, op, headerJSON(h))
+}
