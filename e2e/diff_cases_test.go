@@ -82,6 +82,10 @@ pub a.3 2
 api CONSUMER.CREATE.A.E {"config":{"ack_policy":"explicit","durable_name":"E","filter_subject":"a.2"},"stream_name":"A"}
 api STREAM.INFO.A {}
 `,
+	"the first message of a fast batch is refused aloud, also by a stream that acknowledges nothing": `
+api STREAM.CREATE.A {"allow_batched":true,"name":"A","no_ack":true,"subjects":["a.>"]}
+fast a.3 1 x.1.fail.1.0 {"Nats-Expected-Last-Subject-Sequence":"7"}
+`,
 	"a direct consumer is not counted": `
 api STREAM.CREATE.A {"name":"A"}
 api CONSUMER.CREATE.A.E {"config":{"deliver_subject":"push.A.E","direct":true,"name":"E"},"stream_name":"A"}

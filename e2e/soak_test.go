@@ -385,6 +385,9 @@ func (s *soak) finish(t *testing.T, p *process) {
 	defer r.Body.Close()
 	page, err := io.ReadAll(r.Body)
 	noErr(t, err)
+	if !strings.Contains(string(page), "\nehdb_consumer_miscounted_total 0\n") {
+		s.problem("the gateway's own watch: a consumer had lost count")
+	}
 	if !strings.Contains(string(page), "\nehdb_consumer_stalled 0\n") {
 		s.problem("the gateway's own watch: ehdb_consumer_stalled is not 0")
 	}

@@ -149,6 +149,8 @@ type Counters struct {
 	Dropped                uint64 // advisories and refusals that found their queue full
 	QueuedRequests         int
 	Stalled                int             // consumers that have messages and somebody who waits, and deliver nothing
+	Miscounted             uint64          // times a consumer had lost count of its messages
+	Audits                 uint64          // times one was looked at for that
 	KeyBlocked             int             // consumers with ehdb.key_shared that passed over as much as they may
 	Published              stream.Counters // of all streams, also those that are gone
 }
@@ -156,7 +158,7 @@ type Counters struct {
 // Counters returns the counters.
 func (s *Service) Counters() Counters {
 	c := Counters{APIRequests: s.apiTotal.Load(), APIErrors: s.apiErrors.Load(), Stalled: int(s.stalled.Load())}
-	c.KeyBlocked = int(s.keyBlocked.Load())
+	c.KeyBlocked, c.Miscounted, c.Audits = int(s.keyBlocked.Load()), s.miscounted.Load(), s.audits.Load()
 	s.files.mu.RLock()
 	c.Reopens = s.files.reopens
 	s.files.mu.RUnlock()

@@ -41,7 +41,9 @@ type Service struct {
 	retired   retired
 	stalled   atomic.Int64 // consumers, see watchStalls
 
-	keyBlocked atomic.Int64 // consumers, see watchStalls
+	keyBlocked atomic.Int64  // consumers, see watchStalls
+	miscounted atomic.Uint64 // audits that found something, see watchBooks
+	audits     atomic.Uint64
 
 	maxPayload atomic.Int64 // see Options
 	started    time.Time
@@ -93,6 +95,7 @@ func (s *Service) Start(ctx context.Context) error {
 	}
 	s.loops.Go(s.superviseFiles)
 	s.loops.Go(s.watchStalls)
+	s.loops.Go(s.watchBooks)
 	return nil
 }
 

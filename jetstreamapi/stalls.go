@@ -94,6 +94,47 @@ func (c *consumerEntry) look(
 	return st, true
 }
 
+// Audits take at most a hundredth of a core's time.
+const (
+	auditEvery = time.Second
+	auditShare = 100
+)
+
+// watchBooks counts anew what consumers keep count of, one consumer after the other. What is wrong is in the log and in
+// Counters.Miscounted, instead of a number that nobody can trust.
+func (s *Service) watchBooks() {
+	var left []*consumerEntry
+	wait := time.NewTimer(auditEvery)
+	defer wait.Stop()
+	for {
+		select {
+		case <-s.stopping.Done():
+			return
+		case <-wait.C:
+		}
+		begun := time.Now()
+		if len(left) == 0 {
+			for _, a := range s.sortedAccounts() {
+				left = append(left, a.servingConsumers()...)
+			}
+		}
+		for len(left) > 0 && time.Since(begun) < auditEvery/auditShare {
+			s.noteAudit(left[0], left[0].consumer.Audit())
+			left = left[1:]
+		}
+		wait.Reset(max(auditEvery, auditShare*time.Since(begun)))
+	}
+}
+
+// noteAudit tells of a consumer that was looked at; err is what was wrong.
+func (s *Service) noteAudit(c *consumerEntry, err error) {
+	s.audits.Add(1)
+	if err != nil {
+		s.miscounted.Add(1)
+		c.logger().Error("a consumer had lost count", slog.Any("error", err))
+	}
+}
+
 // servingConsumers returns the consumers that serve, in no order.
 func (a *account) servingConsumers() []*consumerEntry {
 	a.mu.RLock()

@@ -2,6 +2,7 @@ package jetstreamapi
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -141,5 +142,32 @@ func TestKeyBlockedIsNoticed(t *testing.T) {
 	if info.NumPending != n-1001 || info.NumAckPending != 1 || svc.Counters().Stalled != 0 {
 		t.Errorf("after a purge %d are pending, %d outstanding, %d stalled", info.NumPending, info.NumAckPending,
 			svc.Counters().Stalled)
+	}
+}
+
+// TestMiscountsAreNoticed: the watch looks at every consumer, and one that had lost count is counted and named in the log.
+// What makes an audit fail is consumer's TestAudit.
+func TestMiscountsAreNoticed(t *testing.T) {
+	r := bus.NewRouter()
+	log := new(lockedBuffer)
+	svc := startService(t, Options{
+		Bus: r, Storage: storage.Options{Dir: t.TempDir()}, Logger: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	p := newParty(t, r, "$G")
+	p.request(t, "$JS.API.STREAM.CREATE.S", "", `{"name":"S","subjects":["s"]}`)
+	for _, name := range []string{"A", "B"} {
+		p.request(t, "$JS.API.CONSUMER.CREATE.S."+name, "", `{"stream_name":"S","config":{"durable_name":"`+name+`"}}`)
+	}
+	eventually(t, "both are looked at", func() bool { return svc.Counters().Audits >= 2 })
+	if n := svc.Counters().Miscounted; n != 0 {
+		t.Errorf("%d miscounted:\n%s", n, log)
+	}
+	for _, c := range svc.account("$G").servingConsumers() {
+		if c.name == "B" {
+			svc.noteAudit(c, errors.New("1 of 2"))
+		}
+	}
+	if n := svc.Counters().Miscounted; n != 1 || !strings.Contains(log.String(), "consumer=B") || !strings.Contains(log.String(), "1 of 2") {
+		t.Errorf("%d miscounted:\n%s", n, log)
 	}
 }

@@ -328,6 +328,7 @@ func (s *streams) measured() metrics.JetStream {
 	out.FileBytes, out.MemoryBytes = j.Store, j.Memory
 	out.APIRequests, out.APIErrors = j.API.Total, j.API.Errors
 	counts := s.svc.Counters()
+	out.Miscounted, out.Audits = counts.Miscounted, counts.Audits
 	//nolint:gosec // not negative
 	out.Stalled, out.KeyBlocked = uint64(max(counts.Stalled, 0)), uint64(max(counts.KeyBlocked, 0))
 	return out

@@ -142,6 +142,12 @@ func jetStream(ch chan<- prometheus.Metric, j *JetStream) {
 			j.Stalled, gauge,
 		},
 		{
+			"ehdb_consumer_miscounted_total",
+			"Times a consumer had lost count of its messages, by a check that goes round. Must stay 0.",
+			j.Miscounted, counter,
+		},
+		{"ehdb_consumer_audits_total", "Consumers whose counts were checked.", j.Audits, counter},
+		{
 			"ehdb_consumer_key_blocked",
 			"Consumers with ehdb.key_shared that passed over as many messages of keys in hand as they may.",
 			j.KeyBlocked, gauge,

@@ -42,6 +42,8 @@ type JetStream struct {
 	FileBytes, MemoryBytes uint64
 	APIRequests, APIErrors uint64
 	Stalled                uint64         // consumers that owe deliveries and deliver nothing
+	Miscounted             uint64         // times a consumer had lost count
+	Audits                 uint64         // times one was looked at for that
 	KeyBlocked             uint64         // consumers that passed over as many messages of blocked keys as they may
 	Refusals               map[int]uint64 // publishes refused, by JetStream's err_code
 	FileLimit, MemoryLimit int64          // of what streams may store, in bytes; 0 or less: none

@@ -90,6 +90,7 @@ func TestPinnedAtZero(t *testing.T) {
 		"ehdb_jetstream_streams", "ehdb_jetstream_consumers", "ehdb_jetstream_messages", "ehdb_jetstream_bytes",
 		`ehdb_jetstream_stored_bytes{storage="file"}`, `ehdb_jetstream_stored_bytes{storage="memory"}`,
 		"ehdb_jetstream_api_requests_total", "ehdb_jetstream_api_errors_total", "ehdb_consumer_stalled",
+		"ehdb_consumer_miscounted_total", "ehdb_consumer_audits_total",
 		"ehdb_consumer_key_blocked", "ehdb_sse_connections", "ehdb_sse_connections_total", "ehdb_sse_resumed_total",
 		"ehdb_sse_events_total", "ehdb_sse_bytes_total", "ehdb_sse_gaps_total", "ehdb_sse_slow_readers_total",
 		`ehdb_sse_refused_total{reason="login"}`,

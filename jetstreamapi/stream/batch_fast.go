@@ -160,7 +160,7 @@ func (s *Stream) storeFast(set *settings, b *fastBatch, op *jsapi.FastBatch, in 
 		s.metrics.duplicates.Add(1)
 		s.duplicateFast(b, op, in, v)
 	case verdictRefuse:
-		s.refuseFast(set, b, op, in, v)
+		s.refuseFast(b, op, in, v)
 	case verdictStore, verdictSkip:
 		b.seq, b.stored = s.head.lastSeq, b.lastSeq
 		if op.Commits() {
@@ -210,10 +210,11 @@ func (s *Stream) duplicateFast(b *fastBatch, op *jsapi.FastBatch, in *incoming, 
 }
 
 // refuseFast tells of a message that was refused. Where nothing may be missing the batch ends with it.
-func (s *Stream) refuseFast(set *settings, b *fastBatch, op *jsapi.FastBatch, in *incoming, v verdict) {
+func (s *Stream) refuseFast(b *fastBatch, op *jsapi.FastBatch, in *incoming, v verdict) {
 	if !b.gapOK && b.lastSeq == 1 {
 		s.dropFast(b)
-		s.refuse(set, in, v)
+		s.metrics.refuse(v.err.ErrCode)
+		s.answers.push(v.answer(s.head.lastSeq), in.reply, nil, nil) // whether the stream acknowledges or not
 		return
 	}
 	s.metrics.refuse(v.err.ErrCode)

@@ -278,11 +278,16 @@ func (s *Stream) reply(set *settings, in *incoming, a answer) {
 func (s *Stream) refuse(set *settings, in *incoming, v verdict) {
 	s.metrics.refuse(v.err.ErrCode)
 	s.head.refusal = v.err
+	s.reply(set, in, v.answer(s.head.lastSeq))
+}
+
+// answer is what tells of a refusal; lastSeq is the stream's.
+func (v *verdict) answer(lastSeq uint64) answer {
 	a := answer{kind: answerError, err: v.err}
 	if v.atHead {
-		a.wait = s.head.lastSeq
+		a.wait = lastSeq
 	}
-	s.reply(set, in, a)
+	return a
 }
 
 // refuseFailed answers a message that the log did not take.
