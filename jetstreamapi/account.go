@@ -148,6 +148,7 @@ func (a *account) enqueue(q *queue, r *request, serve func(*request, *publisher)
 		return
 	}
 	a.inflight.Add(-1)
+	a.svc.refused.Add(1)
 	if !a.rejects.push(func(out *publisher) { r.reject(out) }) {
 		a.dropped.Add(1)
 	}

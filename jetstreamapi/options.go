@@ -21,6 +21,7 @@ type Options struct {
 	ServerName string // as clients see it; also the leader of every asset
 	ServerID   string
 	Domain     string // the JetStream domain; empty: none
+	System     string // the system account, which is told of an overload; empty: none
 
 	// Accounts are those with JetStream, by name, with their limits (-1: none). Nil: account "$G" without limits.
 	Accounts map[string]server.JetStreamAccountLimits

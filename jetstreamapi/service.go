@@ -44,6 +44,7 @@ type Service struct {
 	keyBlocked atomic.Int64  // consumers, see watchStalls
 	miscounted atomic.Uint64 // audits that found something, see watchBooks
 	audits     atomic.Uint64
+	refused    atomic.Int64 // requests, since tellOverload told of them
 
 	maxPayload atomic.Int64 // see Options
 	started    time.Time
@@ -96,6 +97,7 @@ func (s *Service) Start(ctx context.Context) error {
 	s.loops.Go(s.superviseFiles)
 	s.loops.Go(s.watchStalls)
 	s.loops.Go(s.watchBooks)
+	s.loops.Go(s.tellOverload)
 	return nil
 }
 

@@ -88,7 +88,8 @@ func TestRoutesAreSortedAndReachable(t *testing.T) {
 }
 
 func TestTooManyRequestsAreRefused(t *testing.T) {
-	s, p := start(t, func(o *Options) { o.QueueLimit = 1 })
+	s, p := start(t, func(o *Options) { o.QueueLimit, o.System = 1, "$G" })
+	told := p.listen("$JS.EVENT.ADVISORY.API.LIMIT_REACHED")
 	a := s.account("$G")
 	a.change.Lock() // the writer hangs in its first request
 	create := func(name string) <-chan answer {
@@ -103,6 +104,9 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 	second, third := create("B"), create("C")
 	if got := errCode(t, receive(t, third)); got != uint16(server.JSStreamTooManyRequests) {
 		t.Errorf("the third request got error %d", got)
+	}
+	if got := receive(t, told).data; !strings.Contains(got, `"dropped":1`) {
+		t.Errorf("the advisory is %s", got)
 	}
 	a.change.Unlock()
 	for name, ch := range map[string]<-chan answer{"first": first, "second": second} {

@@ -52,7 +52,7 @@ func newStreams(a *app) *streams {
 			WindowSize: own.WindowBytes, Encryption: encryption(o), Events: s.events(a.metrics),
 			Seal: true, SealMaxAge: own.SealMaxAge, SealBytes: own.SealBytes, Memory: own.Memory,
 		},
-		ServerName: id.ServerName, ServerID: id.ServerID, Domain: o.JetStreamDomain,
+		ServerName: id.ServerName, ServerID: id.ServerID, Domain: o.JetStreamDomain, System: systemAccount(o),
 		Accounts: a.cfg.JetStreamAccounts, Outsiders: outsiders(a.cfg), MaxMemory: memory, MaxStore: disk,
 		Limits: o.JetStreamLimits, Lax: o.NoJetStreamStrict, SyncInterval: o.SyncInterval,
 		Placement: placementOf(own.Map), QueueLimit: int(o.JetStreamRequestQueueLimit), Logger: s.log,
