@@ -86,6 +86,25 @@ api STREAM.INFO.A {}
 api STREAM.CREATE.A {"allow_batched":true,"name":"A","no_ack":true,"subjects":["a.>"]}
 fast a.3 1 x.1.fail.1.0 {"Nats-Expected-Last-Subject-Sequence":"7"}
 `,
+	"who listens with a wildcard does not set a push consumer going": `
+sub push.A.*
+api STREAM.CREATE.A {"name":"A","subjects":["a.>"]}
+api CONSUMER.CREATE.A.E {"config":{"deliver_subject":"push.A.E","durable_name":"E"},"stream_name":"A"}
+pub a.1 1
+api CONSUMER.INFO.A.E
+sub push.A.E
+pub a.1 2
+unsub push.A.E
+pub a.1 3
+api CONSUMER.INFO.A.E
+`,
+	"nor does a stream that stores what it is sent": `
+api STREAM.CREATE.B {"name":"B","subjects":["b.>"]}
+api STREAM.CREATE.A {"name":"A","subjects":["a.>"]}
+api CONSUMER.CREATE.B.E {"config":{"deliver_subject":"a.1","durable_name":"E"},"stream_name":"B"}
+pub b.1 1
+api STREAM.INFO.A
+`,
 	"a direct consumer is not counted": `
 api STREAM.CREATE.A {"name":"A"}
 api CONSUMER.CREATE.A.E {"config":{"deliver_subject":"push.A.E","direct":true,"name":"E"},"stream_name":"A"}

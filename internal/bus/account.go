@@ -90,10 +90,10 @@ func (a *account) remove(subs ...*Subscription) news {
 	return n
 }
 
-// watch is one caller's wish to hear of interest in a subject.
+// watch is one caller's wish to hear of who listens on a subject.
 type watch struct {
 	subject string
-	queue   string // only subscriptions of this queue group count; empty: all
+	queue   string // of those that count; empty: none
 	changed func(bool)
 	count   int // subscriptions that match; guarded by account.mu
 	ended   atomic.Bool
@@ -125,7 +125,7 @@ func (a *account) watch(subject, queue string, changed func(bool)) *watch {
 
 // weight is how many subscriptions s is to w: one or none.
 func (w *watch) weight(s *Subscription) int {
-	if w.queue == "" || w.queue == s.Queue {
+	if w.queue == s.Queue && w.subject == s.Filter {
 		return 1
 	}
 	return 0
@@ -148,10 +148,10 @@ func (a *account) count(n news, s *Subscription, delta int) news {
 		before := w.count
 		w.count += delta * w.weight(s)
 		if (before == 0) != (w.count == 0) {
-			interest := w.count > 0
+			listens := w.count > 0
 			n = append(n, func() {
 				if !w.ended.Load() {
-					w.changed(interest)
+					w.changed(listens)
 				}
 			})
 		}

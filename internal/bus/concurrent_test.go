@@ -250,8 +250,8 @@ func TestSubscribeAgainstClose(t *testing.T) {
 func TestWatchersAddUpUnderRace(t *testing.T) {
 	r := bus.NewRouter()
 	var balance atomic.Int64
-	cancel := r.WatchInterest("", "a.b", "", func(interest bool) {
-		if interest {
+	cancel := r.WatchListeners("", "a.b", "", func(listens bool) {
+		if listens {
 			balance.Add(1)
 		} else {
 			balance.Add(-1)
@@ -281,7 +281,7 @@ func TestWatchersAddUpUnderRace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	subscribe(t, last, "1", "a.>", "")
+	subscribe(t, last, "1", "a.b", "")
 	want(t, "appeared less ended", balance.Load(), int64(1))
 	last.Close()
 	want(t, "appeared less ended", balance.Load(), int64(0))

@@ -226,14 +226,26 @@ func (m *model) watch(t *rapid.T) {
 		delete(m.watched, subject)
 		return
 	}
-	w := &modelWatch{interest: m.interest("A", subject)}
-	w.cancel = m.router.WatchInterest("A", subject, "", func(interest bool) {
+	w := &modelWatch{interest: m.listens("A", subject)}
+	w.cancel = m.router.WatchListeners("A", subject, "", func(interest bool) {
 		if interest == w.interest {
 			t.Errorf("told twice that interest in %q is %v", subject, interest)
 		}
 		w.interest = interest
 	})
 	m.watched[subject] = w
+}
+
+// listens is Listens of the model, of no queue group.
+func (m *model) listens(account, subject string) bool {
+	for _, p := range m.parties {
+		for _, s := range p.subs {
+			if p.id.Account == account && s.filter == subject && s.queue == "" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (m *model) interest(account, subject string) bool {
@@ -267,10 +279,13 @@ func (m *model) check(t *rapid.T) {
 			if got, want := m.router.HasInterest(account, subject), m.interest(account, subject); got != want {
 				t.Fatalf("HasInterest(%s, %q) = %v", account, subject, got)
 			}
+			if got, want := m.router.Listens(account, subject, ""), m.listens(account, subject); got != want {
+				t.Fatalf("Listens(%s, %q) = %v", account, subject, got)
+			}
 		}
 	}
 	for subject, w := range m.watched {
-		if want := m.interest("A", subject); w.interest != want {
+		if want := m.listens("A", subject); w.interest != want {
 			t.Fatalf("the watcher of %q was last told %v", subject, w.interest)
 		}
 	}

@@ -75,23 +75,23 @@ func (r *Router) HasInterest(account, subject string) bool {
 	return a != nil && a.heard(subject, 0)
 }
 
-// HasQueueInterest reports whether a message to subject in account would reach a member of the queue group (see Bus).
-func (r *Router) HasQueueInterest(account, subject, queue string) bool {
+// Listens reports whether somebody subscribed to subject itself in the queue group (see Bus).
+func (r *Router) Listens(account, subject, queue string) bool {
 	a := r.lookup(account)
 	if a == nil {
 		return false
 	}
 	a, subject = a.resolve(subject)
 	for _, s := range a.match(nil, []byte(subject)) {
-		if s.Queue == queue {
+		if s.Queue == queue && s.Filter == subject {
 			return true
 		}
 	}
 	return false
 }
 
-// WatchInterest calls changed whenever interest in the literal subject appears or ends (see Bus).
-func (r *Router) WatchInterest(account, subject, queue string, changed func(interest bool)) (cancel func()) {
+// WatchListeners calls changed whenever what Listens reports changes (see Bus).
+func (r *Router) WatchListeners(account, subject, queue string, changed func(listens bool)) (cancel func()) {
 	a, subject := r.account(orDefault(account)).resolve(subject)
 	w := a.watch(subject, queue, changed)
 	return sync.OnceFunc(func() { a.unwatch(w) })

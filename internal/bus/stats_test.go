@@ -50,15 +50,18 @@ func TestStats(t *testing.T) {
 	want(t, "matching", len(r.SubscriptionsMatching("A", "a.c")), 1)
 }
 
-func TestWatchInterest(t *testing.T) {
+func TestWatchListeners(t *testing.T) {
 	r := bus.NewRouter()
 	a, _ := client(t, r)
 	b, _ := client(t, r)
 	p, _ := client(t, r)
 	told := ""
-	cancel := r.WatchInterest("A", "x.y", "", func(interest bool) {
-		told += map[bool]string{true: "+", false: "-"}[interest]
-		r.HasInterest("A", "x.y") // no lock is held
+	cancel := r.WatchListeners("A", "x.y", "", func(listens bool) {
+		told += map[bool]string{true: "+", false: "-"}[listens]
+		r.Listens("A", "x.y", "") // no lock is held
+	})
+	ofGroup := r.WatchListeners("A", "x.y", "g", func(listens bool) {
+		told += map[bool]string{true: "g+", false: "g-"}[listens]
 	})
 	step := func(what, want string) {
 		t.Helper()
@@ -67,29 +70,40 @@ func TestWatchInterest(t *testing.T) {
 		}
 		told = ""
 	}
-	subscribe(t, a, "1", "x.*", "")
-	step("the first, by wildcard", "+")
+	subscribe(t, a, "0", "x.*", "")
+	subscribe(t, a, "9", ">", "")
+	subscribe(t, a, "8", "x.z", "")
+	subscribe(t, a, "7", "x.y", "other")
+	step("others", "")
+	want(t, "with others only", fmt.Sprint(r.Listens("A", "x.y", ""), r.Listens("A", "x.y", "g")), "false false")
+	subscribe(t, a, "1", "x.y", "")
+	step("the first", "+")
 	subscribe(t, b, "2", "x.y", "g")
+	step("a member of the group", "g+")
+	want(t, "with both", fmt.Sprint(r.Listens("A", "x.y", ""), r.Listens("A", "x.y", "g")), "true true")
+	subscribe(t, b, "3", "x.y", "")
 	a.Unsubscribe("1", 0)
 	step("another came and the first went", "")
-	b.Unsubscribe("2", 1)
+	b.Unsubscribe("3", 1)
 	publish(p, "x.y")
 	step("the last message of the last", "-")
-	subscribe(t, a, "1", "x.z", "")
-	subscribe(t, a, "2", ">", "")
-	step("one of all subjects", "+")
-	a.Close()
+	subscribe(t, b, "4", "x.y", "")
+	step("one more", "+")
+	b.Unsubscribe("2", 0)
+	step("the member went", "g-")
+	b.Close()
 	step("Close", "-")
 	cancel()
 	cancel()
-	subscribe(t, b, "3", "x.y", "")
+	ofGroup()
+	subscribe(t, a, "3", "x.y", "")
 	step("cancel", "")
 
 	told = ""
-	defer r.WatchInterest("A", "x.y", "", func(interest bool) { told += fmt.Sprint(interest) })()
-	b.Close()
+	defer r.WatchListeners("A", "x.y", "", func(listens bool) { told += fmt.Sprint(listens) })()
+	a.Close()
 	step("the end of what was there before the watch", "false")
-	defer r.WatchInterest("A", "x.*", "", func(bool) { told += "!" })()
+	defer r.WatchListeners("A", "x.*", "", func(bool) { told += "!" })()
 	subscribe(t, p, "1", "x.*", "")
-	step("a watch of what is no literal", "true")
+	step("a watch of what is no literal", "")
 }

@@ -162,7 +162,7 @@ func (c *Consumer) rewatch(now int64) {
 		return
 	}
 	cfg := &c.m.set.cfg
-	c.watch = c.o.Bus.WatchInterest(c.o.Account, cfg.DeliverSubject, cfg.DeliverGroup, func(bool) {
+	c.watch = c.o.Bus.WatchListeners(c.o.Account, cfg.DeliverSubject, cfg.DeliverGroup, func(bool) {
 		c.post(letter{kind: mailInterest})
 	})
 	c.m.interest(now)

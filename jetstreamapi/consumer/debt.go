@@ -59,5 +59,5 @@ func (m *machine) asked(now int64) bool {
 
 func (m *machine) mayHave(now int64, w *waiting) bool {
 	pinned := m.set.cfg.PriorityPolicy != server.PriorityPinnedClient || m.pin.id == "" || w.pin == m.pin.id
-	return pinned && !w.expired(now) && !m.belowOverflow(w) && m.w.Interest(w.reply, "")
+	return pinned && !w.expired(now) && !m.belowOverflow(w) && m.w.Interest(w.reply)
 }

@@ -55,12 +55,9 @@ func (w *logWorld) Removals() uint64 {
 	return s.LastSeq - s.Messages
 }
 
-func (w *logWorld) Interest(subject, queue string) bool {
-	if queue == "" {
-		return w.bus.HasInterest(w.account, subject)
-	}
-	return w.bus.HasQueueInterest(w.account, subject, queue)
-}
+func (w *logWorld) Interest(subject string) bool { return w.bus.HasInterest(w.account, subject) }
+
+func (w *logWorld) Listens(subject, queue string) bool { return w.bus.Listens(w.account, subject, queue) }
 
 func (w *logWorld) Refilter(from uint64, texts []string) error {
 	set, err := compileFilters(texts)

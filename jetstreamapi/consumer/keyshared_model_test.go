@@ -82,7 +82,7 @@ func (m *model) stalledKey() string {
 	isFull := mm.set.maxPending > 0 && mm.led.outstanding() >= mm.set.maxPending
 	seqs := slices.Sorted(maps.Keys(m.stored))
 	for w := mm.wait.head; w != nil; w = w.next {
-		if !mm.w.Interest(w.reply, "") || w.expired(m.now) {
+		if !mm.w.Interest(w.reply) || w.expired(m.now) {
 			continue
 		}
 		ahead := 0

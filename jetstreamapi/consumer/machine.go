@@ -32,8 +32,10 @@ type world interface {
 	Exists(seq uint64) bool
 	// Removals returns a number that grows with every message that leaves the log.
 	Removals() uint64
-	// Interest reports whether somebody listens on subject; with a queue: a member of that group.
-	Interest(subject, queue string) bool
+	// Interest reports whether a message to subject would reach anybody.
+	Interest(subject string) bool
+	// Listens is bus.Bus's.
+	Listens(subject, queue string) bool
 }
 
 // machine is the consumer without goroutines, files and clocks: events go in through its methods, what is to be done

@@ -172,7 +172,7 @@ func (m *model) stalled() string {
 	}
 	var who *waiting
 	for w := mm.wait.head; w != nil; w = w.next {
-		if mm.w.Interest(w.reply, "") && !w.expired(m.now) {
+		if mm.w.Interest(w.reply) && !w.expired(m.now) {
 			who = w
 		}
 	}

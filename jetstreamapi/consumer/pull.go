@@ -182,7 +182,7 @@ func (m *machine) listening(w *waiting) bool {
 	if w.checked == m.step {
 		return true
 	}
-	if !m.w.Interest(w.reply, "") {
+	if !m.w.Interest(w.reply) {
 		return false
 	}
 	w.checked = m.step

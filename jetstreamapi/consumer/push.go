@@ -46,7 +46,7 @@ func (m *machine) interest(now int64) {
 	if !m.set.push || m.closed != nil {
 		return
 	}
-	m.push.active = m.w.Interest(m.set.cfg.DeliverSubject, m.set.cfg.DeliverGroup)
+	m.push.active = m.w.Listens(m.set.cfg.DeliverSubject, m.set.cfg.DeliverGroup)
 	switch {
 	case m.push.active:
 		m.life.check = 0
