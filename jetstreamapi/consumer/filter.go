@@ -57,7 +57,9 @@ func (w *logWorld) Removals() uint64 {
 
 func (w *logWorld) Interest(subject string) bool { return w.bus.HasInterest(w.account, subject) }
 
-func (w *logWorld) Listens(subject, queue string) bool { return w.bus.Listens(w.account, subject, queue) }
+func (w *logWorld) Listens(subject, queue string) bool {
+	return w.bus.Listens(w.account, subject, queue)
+}
 
 func (w *logWorld) Refilter(from uint64, texts []string) error {
 	set, err := compileFilters(texts)
