@@ -11,7 +11,7 @@ NATS_CLI := github.com/nats-io/natscli/nats@v0.5.0
 
 ## run: a gateway with its embedded log on :4222 (monitoring on :8222, data in ./data); RUNFLAGS adds flags
 run: build
-	@exec $(BIN)/ehdb-gateway -js -sd ./data -m 8222 $(RUNFLAGS)
+	@exec $(BIN)/ehdb-gateway -js -sd ./data -m 8222 -c examples/run.conf $(RUNFLAGS)
 
 ## build: the server and ehdbctl in bin/
 build:

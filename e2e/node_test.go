@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,28 +15,28 @@ import (
 // nodeDir is the folder of the program that uses the official JavaScript client.
 const nodeDir = "clients/node"
 
-// nodeModules fetches the client's pinned packages, once.
-var nodeModules = sync.OnceValues(func() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund")
-	cmd.Dir = nodeDir
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-})
-
-// TestNodeClient has the official JavaScript client use a server: over TCP and WebSocket, and a real nats-server first,
-// which shows that the program asks for what is right.
-func TestNodeClient(t *testing.T) {
+// needNode fetches the pinned packages of a program for Node, or skips the test where there is no Node.
+func needNode(t *testing.T, dir string) {
+	t.Helper()
 	if _, err := exec.LookPath("npm"); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatal("CI has no Node")
 		}
 		t.Skip("needs Node 18 or later with npm; CI has it")
 	}
-	if out, err := nodeModules(); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("npm ci: %v\n%s", err, out)
 	}
+}
+
+// TestNodeClient has the official JavaScript client use a server: over TCP and WebSocket, and a real nats-server first,
+// which shows that the program asks for what is right.
+func TestNodeClient(t *testing.T) {
+	needNode(t, nodeDir)
 	t.Run("nats-server", func(t *testing.T) {
 		ns := startOracle(t, func(o *server.Options) { o.JetStream = true })
 		runNode(t, ns.ClientURL())

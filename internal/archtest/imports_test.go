@@ -47,6 +47,7 @@ var allowed = map[string][]string{
 	"jetstreamapi":          {"jetstreamapi/...", "internal/bus", "subjects", "storage", "cutover"}, // it implements cutover.Local
 	"deploy":                nil,                                                                    // tests of files
 	"examples/autoscale":    nil,                                                                    // examples are clients
+	"examples/feed":         nil,
 	"examples/kv":           nil,
 	"examples/objects":      nil,
 	"examples/propagation":  nil,
