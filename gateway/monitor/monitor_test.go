@@ -244,3 +244,17 @@ func TestUptime(t *testing.T) {
 		}
 	}
 }
+
+func TestProcessPages(t *testing.T) {
+	s := newServer(&facts{}, server.Options{})
+	var vars struct {
+		Memstats struct{ Alloc uint64 }
+		Cmdline  []string
+	}
+	if err := json.Unmarshal(ask(s, "/debug/vars").Body.Bytes(), &vars); err != nil || vars.Memstats.Alloc == 0 || len(vars.Cmdline) == 0 {
+		t.Errorf("/debug/vars: %+v %v", vars, err)
+	}
+	if body := ask(s, "/stacksz").Body.String(); !strings.Contains(body, "TestProcessPages") {
+		t.Errorf("/stacksz: %s", body)
+	}
+}

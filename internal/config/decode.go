@@ -7,7 +7,10 @@ import (
 )
 
 // decoder reads our blocks and collects every complaint, so that one start names them all.
-type decoder struct{ errs []error }
+type decoder struct {
+	errs  []error
+	known map[string][]string // nil, or: blocks are not read, but their keys noted by path; for the reference
+}
 
 func (d *decoder) err() error { return joined(d.errs) }
 
@@ -32,6 +35,10 @@ func (d *decoder) block(path string, v any, keys map[string]func(field)) {
 	if v == nil {
 		return
 	}
+	if d.known != nil {
+		d.note(path, keys)
+		return
+	}
 	tk, raw := unwrap(v)
 	m, ok := raw.(map[string]any)
 	if !ok {
@@ -46,6 +53,24 @@ func (d *decoder) block(path string, v any, keys map[string]func(field)) {
 			continue
 		}
 		set(field{d: d, tk: etk, path: path + "." + k, val: val})
+	}
+}
+
+// note notes the keys of a block and of those inside it: what takes a block, a block of named ones or a list of them
+// calls block.
+func (d *decoder) note(path string, keys map[string]func(field)) {
+	path = strings.TrimSuffix(path, "[0]")
+	if d.known[path] != nil {
+		return
+	}
+	for k := range keys {
+		d.known[path] = append(d.known[path], k)
+	}
+	empty := map[string]any{}
+	for k, set := range keys {
+		for _, val := range []any{empty, map[string]any{"NAME": empty}, []any{empty}} {
+			set(field{d: d, path: path + "." + k, val: val})
+		}
 	}
 }
 
