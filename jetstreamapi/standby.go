@@ -272,7 +272,7 @@ func (a *account) makeStandby(cfg *server.StreamConfig, created time.Time, first
 	e.shards = a.svc.place(a.name, cfg.Name, cfg.Subjects, st.Shards())
 	spec := e.spec()
 	if first > 0 {
-		spec.FirstSeq = first
+		spec.FirstSeq = max(first-1, 1) // so that advance can say when the last record was, which is gone
 	}
 	log, err := st.CreateLog(spec)
 	if err != nil {

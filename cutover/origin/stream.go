@@ -132,28 +132,110 @@ func (s *Stream) next(ctx context.Context, seq uint64) (*cutover.Record, error) 
 	return s.get(ctx, server.JSApiMsgGetRequest{Seq: seq, NextFor: ">"})
 }
 
-// window returns the records from seq on that are not above last, a window of them at most, and where to go on.
-func (s *Stream) window(ctx context.Context, seq, last uint64) (batch []cutover.Record, on uint64, err error) {
+// horizon is where a stream ended at some time, by word of its leader. What that leader does not find below it later was
+// removed; what anybody does not find above it may just not be there yet.
+type horizon struct {
+	last   uint64
+	leader string // empty on a server alone
+}
+
+// look asks for the horizon, and the first sequence.
+func (s *Stream) look(ctx context.Context) (h horizon, first uint64, err error) {
+	info, err := s.info(ctx, server.JSApiStreamInfoRequest{})
+	if err != nil {
+		return h, 0, err
+	}
+	h.last = info.State.LastSeq
+	if info.Cluster != nil {
+		h.leader = info.Cluster.Leader
+	}
+	return h, info.State.FirstSeq, nil
+}
+
+// errLeader says that holes may be none: who did not find records is not who told of the stream's end.
+var errLeader = errors.New("the stream has got another leader")
+
+// window returns the records from seq on that are not above last, a window of them at most, and where to go on: at seq
+// if there is nothing yet. h is where the stream ended before; nil: that is not known.
+func (s *Stream) window(ctx context.Context, seq, last uint64, h *horizon) ([]cutover.Record, uint64, error) {
 	end := min(last, seq+s.nextWidth()-1)
 	found := make([]*cutover.Record, end-seq+1)
+	holes, err := s.gets(ctx, seq, found)
+	if err != nil {
+		return nil, seq, err
+	}
+	if holes > 0 && h == nil {
+		seen, _, err := s.look(ctx)
+		if err != nil {
+			return nil, seq, err
+		}
+		if end = min(end, seen.last); end < seq {
+			return nil, seq, nil
+		}
+		h, found = &seen, found[:end-seq+1]
+		if holes, err = s.gets(ctx, seq, found); err != nil {
+			return nil, seq, err
+		}
+	}
+	on := end + 1
+	if holes == len(found) && end < last { // a hole wider than a window: where does it end?
+		r, err := s.next(ctx, on)
+		switch {
+		case err == nil:
+			on = min(r.Seq, last+1)
+		case errors.Is(err, cutover.ErrNoRecord):
+			on = last + 1
+		default:
+			return nil, seq, err
+		}
+	}
+	if holes > 0 && h.leader != "" {
+		again, _, err := s.look(ctx)
+		if err == nil && again.leader != h.leader {
+			err = errLeader
+		}
+		if err != nil {
+			return nil, seq, err
+		}
+	}
+	return s.compact(found), on, nil
+}
+
+// gets fills what is nil of found, whose first is the record at seq, and returns how many are not there.
+func (s *Stream) gets(ctx context.Context, seq uint64, found []*cutover.Record) (holes int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup
 	for i := range found {
+		if found[i] != nil {
+			continue
+		}
+		at := seq + uint64(i) //nolint:gosec // an index
 		all.Go(func() {
-			r, err := s.get(ctx, server.JSApiMsgGetRequest{Seq: seq + uint64(i)}) //nolint:gosec // an index
+			r, err := s.get(ctx, server.JSApiMsgGetRequest{Seq: at})
 			switch {
 			case err == nil:
 				found[i] = r
 			case !errors.Is(err, cutover.ErrNoRecord):
-				cancel(fmt.Errorf("record %d: %w", seq+uint64(i), err)) //nolint:gosec // an index
+				cancel(fmt.Errorf("record %d: %w", at, err))
 			}
 		})
 	}
 	all.Wait()
 	if ctx.Err() != nil {
-		return nil, seq, context.Cause(ctx)
+		return 0, context.Cause(ctx)
 	}
+	for _, r := range found {
+		if r == nil {
+			holes++
+		}
+	}
+	return holes, nil
+}
+
+// compact returns the records that are there, and takes note of their size.
+func (s *Stream) compact(found []*cutover.Record) []cutover.Record {
+	var batch []cutover.Record
 	size := 0
 	for _, r := range found {
 		if r != nil {
@@ -162,18 +244,7 @@ func (s *Stream) window(ctx context.Context, seq, last uint64) (batch []cutover.
 		}
 	}
 	s.adapt(len(batch), size)
-	if len(batch) > 0 || end == last {
-		return batch, end + 1, nil
-	}
-	// A hole wider than a window: where does it end?
-	r, err := s.next(ctx, end+1)
-	if errors.Is(err, cutover.ErrNoRecord) {
-		return nil, last + 1, nil
-	}
-	if err != nil {
-		return nil, seq, err
-	}
-	return nil, min(r.Seq, last+1), nil
+	return batch
 }
 
 func (s *Stream) nextWidth() uint64 {
@@ -195,13 +266,13 @@ func (s *Stream) adapt(records, size int) {
 
 // Read implements cutover.Reader: up to what the stream has when it is called.
 func (s *Stream) Read(ctx context.Context, from uint64, fn func(*cutover.Record, error) bool) error {
-	st, err := s.State(ctx, false)
+	h, first, err := s.look(ctx)
 	if err != nil {
-		return err
+		return s.c.fail(s.name, "reading it", err)
 	}
-	for seq := max(from, st.FirstSeq, 1); seq <= st.LastSeq; {
+	for seq := max(from, first, 1); seq <= h.last; {
 		var batch []cutover.Record
-		if batch, seq, err = s.window(ctx, seq, st.LastSeq); err != nil {
+		if batch, seq, err = s.window(ctx, seq, h.last, &h); err != nil {
 			return s.c.fail(s.name, "reading it", err)
 		}
 		for i := range batch {
@@ -218,22 +289,27 @@ func (s *Stream) Read(ctx context.Context, from uint64, fn func(*cutover.Record,
 func (s *Stream) Follow(ctx context.Context, from uint64, fn func(batch []cutover.Record, live bool) error) error {
 	seq := max(from, 1)
 	for {
-		told, nudged := s.told()
-		if told < seq {
-			st, err := s.State(ctx, false)
-			if err != nil {
-				return err
-			}
-			told, seq = st.LastSeq, max(seq, st.FirstSeq)
-			s.forget(told)
-		}
-		for seq <= told {
-			batch, on, err := s.window(ctx, seq, told)
+		last, nudged := s.told()
+		var h *horizon
+		if last < seq {
+			seen, first, err := s.look(ctx)
 			if err != nil {
 				return s.c.fail(s.name, "following it", err)
 			}
+			h, last, seq = &seen, seen.last, max(seq, first)
+			s.forget(last)
+		}
+		for seq <= last {
+			batch, on, err := s.window(ctx, seq, last, h)
+			if err != nil {
+				return s.c.fail(s.name, "following it", err)
+			}
+			if on == seq { // who told of last knew of another stream, or more than the leader does yet
+				s.forget(seq - 1)
+				break
+			}
 			if seq = on; len(batch) > 0 {
-				if err := fn(batch, seq > told); err != nil {
+				if err := fn(batch, seq > last); err != nil {
 					return err
 				}
 			}

@@ -1,0 +1,78 @@
+package capture
+
+import (
+	"context"
+	"time"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+)
+
+// busyLook is how often Options.Busy is asked again.
+const busyLook = 100 * time.Millisecond
+
+// read gives the queue what the authority has, from behind what is durable here.
+func (c *Capturer) read(ctx context.Context, to cutover.Copy, w *writer) error {
+	st, err := to.State(ctx, false)
+	if err != nil {
+		return err
+	}
+	live := false
+	return c.o.From.Follow(ctx, st.LastSeq+1, func(batch []cutover.Record, now bool) error {
+		if len(batch) > 0 {
+			c.status.target(batch[len(batch)-1].Seq)
+			if !live {
+				if err := c.slowDown(ctx, batch); err != nil {
+					return err
+				}
+			}
+			inline := func(rest []cutover.Record) error { return w.inline(ctx, rest) }
+			if err := c.queue.put(ctx, batch, inline); err != nil {
+				return err
+			}
+		}
+		if now && !live {
+			live = true
+			c.log.Debug("The standby of a stream has caught up")
+		}
+		c.status.reading(live)
+		return nil
+	})
+}
+
+// slowDown waits until as much as batch may be copied, while the standby is behind.
+func (c *Capturer) slowDown(ctx context.Context, batch []cutover.Record) error {
+	if err := c.yield(ctx); err != nil || c.pace == nil {
+		return err
+	}
+	for size := total(batch); size > 0; size -= c.pace.Burst() {
+		if err := c.pace.WaitN(ctx, min(size, c.pace.Burst())); err != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// yield waits while there is a reason to.
+func (c *Capturer) yield(ctx context.Context) error {
+	if c.o.Busy == nil {
+		return nil
+	}
+	for reason := c.o.Busy(); reason != ""; reason = c.o.Busy() {
+		c.status.enter(StateThrottled, reason)
+		t := time.NewTimer(busyLook)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func total(batch []cutover.Record) (n int) {
+	for i := range batch {
+		n += sizeOf(&batch[i])
+	}
+	return n
+}
