@@ -371,8 +371,10 @@ func (e *Engine) route() error {
 		switch s.phase {
 		case PhaseShadow:
 			r.State = relay.Upstream
-		case PhaseFlipping, PhaseRollingBack:
+		case PhaseFlipping:
 			r.State = relay.Held
+		case PhaseRollingBack:
+			r.State, r.Deliver = relay.HeldHere, s.deliver
 		case PhaseEHDB, PhaseComplete:
 			r.State, r.Deliver = relay.Here, s.deliver
 		}
@@ -458,11 +460,16 @@ func (e *Engine) unserve(s *stream) {
 	if h == nil {
 		return
 	}
-	h.stop()
-	h.ended.Wait()
+	h.halt()
 	if h.ghosts != nil {
 		h.ghosts.Close()
 	}
+}
+
+// halt ends what runs beside.
+func (h *authority) halt() {
+	h.stop()
+	h.ended.Wait()
 }
 
 // Close ends everything. Who has the say does not change.

@@ -95,17 +95,27 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 		return e.keep(s, err)
 	}
 	m.Epoch = entry.Epoch
+	err = e.release(s, h)
+	m.Fence = time.Since(since)
+	e.o.Logger.Info("Stream {stream} is served by the servers: epoch {epoch}, behind sequence {last}, held for {fence}",
+		slog.String("stream", s.name.String()), slog.Uint64("epoch", m.Epoch), slog.Uint64("last", last),
+		slog.Duration("fence", m.Fence))
+	return err
+}
+
+// release lets the servers serve a stream that they have the say about again.
+func (e *Engine) release(s *stream, h *authority) error {
+	h.halt() // before the copy grows again, and before consumers there deliver to clients
+	err := e.enter(s, PhaseShadow)
+	if h.ghosts != nil { // what came before that was kept from clients
+		h.ghosts.GiveBack()
+	}
 	e.unserve(s)
 	if s.cap.get() == nil {
 		s.cap.set(s.site.Capture(s.name.Stream, s.copy))
 		e.running.Go(func() { e.observe(s) })
 	}
-	err = e.enter(s, PhaseShadow)
 	s.cap.get().Start()
-	m.Fence = time.Since(since)
-	e.o.Logger.Info("Stream {stream} is served by the servers: epoch {epoch}, behind sequence {last}, held for {fence}",
-		slog.String("stream", s.name.String()), slog.Uint64("epoch", m.Epoch), slog.Uint64("last", last),
-		slog.Duration("fence", m.Fence))
 	return err
 }
 
@@ -138,6 +148,12 @@ func (e *Engine) handBack(ctx context.Context, s *stream, h *authority, o *MoveO
 		return st.LastSeq, nil
 	}
 	if err := h.chain.Reach(ctx, last); err != nil {
+		return 0, err
+	}
+	if err := h.ghosts.Sync(ctx); err != nil {
+		return 0, err
+	}
+	if err := e.barrier(ctx); err != nil { // what consumers there have sent to clients was kept from them
 		return 0, err
 	}
 	if err := h.ghosts.Sync(ctx); err != nil {

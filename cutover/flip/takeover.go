@@ -137,8 +137,8 @@ func (e *Engine) refusals(ctx context.Context, s *stream, to cutover.Role) (list
 // unsupported is what about a stream cannot be taken over and given back without loss.
 func unsupported(cfg *server.StreamConfig) (list []string) {
 	for name, used := range map[string]bool{
-		"it is a mirror: promote it, or move its origin": cfg.Mirror != nil,
-		"it has sources: move their origins, then it":    len(cfg.Sources) > 0,
+		"it is a mirror: promote it, or move its origin":                                 cfg.Mirror != nil,
+		"it has sources: move their origins, then it":                                    len(cfg.Sources) > 0,
 		"allow_msg_counter: increments cannot be published at a given sequence":          cfg.AllowMsgCounter,
 		"allow_msg_schedules: the servers would fire the schedules of the chain as well": cfg.AllowMsgSchedules,
 		"republish: the servers would republish what the chain publishes as well":        cfg.RePublish != nil,
@@ -251,53 +251,68 @@ func (e *Engine) abort(s *stream, back Phase, cause error) error {
 	return errors.Join(cause, err, e.record(&Entry{Scope: s.name, Event: EventAbort, Reason: cause.Error()}))
 }
 
-// drain waits until nothing is on its way to a stream that is held, and takes over what is to be taken over.
+// drain waits until nothing is on its way to or from a stream that is held, and takes over what is to be taken over.
 func (e *Engine) drain(ctx context.Context, s *stream) (last uint64, list []cutover.ConsumerCopy, err error) {
-	if err := e.o.Barrier(ctx); err != nil {
-		return 0, nil, fmt.Errorf("the servers did not take what was sent: %w", err)
+	if err := e.barrier(ctx); err != nil {
+		return 0, nil, err
 	}
 	for s.notes.InFlight() > 0 {
 		if err := sleep(ctx, pollTime); err != nil {
 			return 0, nil, fmt.Errorf("%d publishes have no PubAck: %w", s.notes.InFlight(), err)
 		}
 	}
-	quiet := time.Now()
-	for {
-		info, err := s.up.Info(ctx)
+	var moved error
+	for quiet := time.Now(); ; quiet = time.Now() {
+		before, err := s.up.Info(ctx)
 		if err != nil {
-			return 0, nil, err
+			return 0, nil, errors.Join(moved, err)
 		}
-		last = info.State.LastSeq
-		if err := s.cap.get().Settle(ctx, last); err != nil {
-			return 0, nil, fmt.Errorf("the copy is not equal: %w", err)
-		}
-		if list, err = e.transfer(ctx, s); err != nil {
-			return 0, nil, err
+		if err := s.cap.get().Settle(ctx, before.State.LastSeq); err != nil {
+			return 0, nil, errors.Join(moved, fmt.Errorf("the copy is not equal: %w", err))
 		}
 		if err := sleep(ctx, time.Until(quiet.Add(verifyTime))); err != nil {
-			return 0, nil, err
+			return 0, nil, errors.Join(moved, err)
 		}
-		again, err := s.up.Info(ctx)
+		same, list, err := e.settled(ctx, s, before)
 		if err != nil {
-			return 0, nil, err
+			return 0, nil, errors.Join(moved, err)
 		}
-		same, err := e.unmoved(ctx, s, list)
-		if err != nil {
-			return 0, nil, err
+		if same {
+			return before.State.LastSeq, list, nil
 		}
-		if again.State.LastSeq == last && again.State.Msgs == info.State.Msgs && same {
-			return last, list, nil
-		}
-		quiet = time.Now()
-		if again.State.LastSeq != last {
-			e.o.Logger.Warn("Stream {stream} moved from {from} to {to} behind the fence",
-				slog.String("stream", s.name.String()), slog.Uint64("from", last), slog.Uint64("to", again.State.LastSeq))
-			err = ErrMoved
-		}
-		if ctx.Err() != nil {
-			return 0, nil, errors.Join(err, context.Cause(ctx))
-		}
+		moved = ErrMoved
 	}
+}
+
+func (e *Engine) barrier(ctx context.Context) error {
+	if err := e.o.Barrier(ctx); err != nil {
+		return fmt.Errorf("a server did not take, or did not send, all that was on its way: %w", err)
+	}
+	return nil
+}
+
+// settled takes over what the consumers remember, and reports whether neither they nor the stream have moved since
+// before.
+func (e *Engine) settled(ctx context.Context, s *stream, before *server.StreamInfo) (bool, []cutover.ConsumerCopy, error) {
+	if err := e.barrier(ctx); err != nil { // all that consumers have sent has been seen
+		return false, nil, err
+	}
+	list, err := e.transfer(ctx, s)
+	if err != nil {
+		return false, nil, err
+	}
+	after, err := s.up.Info(ctx)
+	if err != nil {
+		return false, nil, err
+	}
+	if after.State.LastSeq != before.State.LastSeq || after.State.Msgs != before.State.Msgs {
+		e.o.Logger.Warn("Stream {stream} moved from {from} to {to} behind the fence: somebody publishes around the gateway",
+			slog.String("stream", s.name.String()), slog.Uint64("from", before.State.LastSeq),
+			slog.Uint64("to", after.State.LastSeq))
+		return false, nil, nil
+	}
+	same, err := e.unmoved(ctx, s, list)
+	return same, list, err
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -81,12 +81,11 @@ func (g *guide) Up(subject, reply []byte, _ int) (gateway.Course, <-chan struct{
 	if r == nil {
 		return gateway.CoursePass, nil
 	}
-	switch r.State {
-	case Held:
+	switch {
+	case r.State.held():
 		return gateway.CoursePass, t.next
-	case Here:
+	case r.State == Here:
 		return gateway.CourseLocal, nil
-	case Upstream:
 	}
 	if len(reply) == 0 {
 		r.Scope.notes.unasked.Add(1)
@@ -121,7 +120,7 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 	}
 	if bytes.HasPrefix(subject, fcPrefix) {
 		stream, _, _, ok := jsapi.ParseFlowControlSubject(subject)
-		if r := a.ofStream(stream); ok && r != nil && r.State == Here {
+		if r := a.ofStream(stream); ok && r != nil && r.State.here() {
 			return gateway.CourseLocal, nil
 		}
 		return gateway.CoursePass, nil
@@ -134,12 +133,11 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 	if r == nil {
 		return gateway.CoursePass, nil
 	}
-	switch r.State {
-	case Held:
+	switch {
+	case r.State.held():
 		return gateway.CoursePass, t.next
-	case Here:
+	case r.State == Here:
 		return gateway.CourseLocal, nil
-	case Upstream:
 	}
 	switch {
 	case bytes.Equal(verb, msgNext):
@@ -165,12 +163,11 @@ func (g *guide) upAck(t *Table, a *account, subject []byte) (gateway.Course, <-c
 	if r == nil {
 		return gateway.CoursePass, nil
 	}
-	switch r.State {
-	case Held:
+	switch {
+	case r.State.held():
 		return gateway.CoursePass, t.next
-	case Here:
+	case r.State == Here:
 		return gateway.CourseLocal, nil
-	case Upstream:
 	}
 	if f := r.Scope.Barrier; f != nil {
 		if wait := f(ack.StreamSeq); wait != nil {
@@ -247,7 +244,7 @@ func (g *guide) downJetStream(t *Table, a *account, reply []byte, header bool) (
 	switch {
 	case r == nil:
 		return gateway.CoursePass, true
-	case r.State == Here:
+	case r.State.here():
 		if f := r.Scope.Stray; f != nil {
 			f(reply)
 		}

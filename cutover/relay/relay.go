@@ -143,5 +143,3 @@ func (s *Scope) Counts() Counts {
 
 // InFlight is how many publishes wait for their PubAck.
 func (s *Scope) InFlight() int64 { return s.flight.Load() }
-
-

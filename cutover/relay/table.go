@@ -13,11 +13,16 @@ type State uint8
 const (
 	// Upstream: the servers do, and what passes is noted.
 	Upstream State = iota
-	// Held: nobody for the moment. What concerns the stream waits until the next table.
+	// Held: the servers do, and nothing that clients say about the stream passes until the next table.
 	Held
-	// Here: this gateway does.
+	// Here: this gateway does. What the servers still send about it is not for clients.
 	Here
+	// HeldHere is Here, and nothing that clients say about the stream is heard until the next table.
+	HeldHere
 )
+
+func (s State) here() bool { return s == Here || s == HeldHere }
+func (s State) held() bool { return s == Held || s == HeldHere }
 
 // Route is a stream in a table.
 type Route struct {
@@ -25,8 +30,8 @@ type Route struct {
 	State State
 	// Subjects are the filters that the stream stores.
 	Subjects []string
-	// Deliver are the subjects that its consumers push to. Only of interest when State is Here: what the servers still
-	// send there is not for clients.
+	// Deliver are the subjects that its consumers push to. Of interest when State is Here or HeldHere: what the servers
+	// still send there is not for clients.
 	Deliver []string
 }
 
@@ -62,7 +67,7 @@ func NewTable(epoch uint64, routes []Route, marked bool) (*Table, error) {
 		}
 		a.streams[r.Scope.Name.Stream] = r
 		t.strict = t.strict || r.State != Upstream
-		a.here = a.here || r.State == Here
+		a.here = a.here || r.State.here()
 		for _, s := range r.Subjects {
 			if _, err := a.subjects.Insert(s, r); err != nil {
 				return nil, err

@@ -55,6 +55,23 @@ func (g *Ghosts) Close() {
 // Stray takes the reply subject of a message or a request of flow control that the servers sent to a client.
 func (g *Ghosts) Stray(reply string) { g.take(reply) }
 
+// GiveBack lets the servers deliver what they have given to a ghost and no client has got.
+func (g *Ghosts) GiveBack() {
+	copies, err := g.from.Consumers()
+	if err != nil {
+		return // they deliver it all the same, later
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range copies {
+		for seq, reply := range g.held[copies[i].Name] {
+			if seq > copies[i].State.Delivered.Stream {
+				_ = g.conn.Publish(reply, []byte("-NAK"))
+			}
+		}
+	}
+}
+
 // take notes a delivery, or answers flow control.
 func (g *Ghosts) take(reply string) {
 	if strings.HasPrefix(reply, "$JS.FC.") {
@@ -208,16 +225,35 @@ func (g *Ghosts) catchUp(ctx context.Context, c *cutover.ConsumerCopy, info *ser
 		const most = 256
 		batch := min(len(todo), most)
 		if err := g.conn.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+g.stream+"."+c.Name, inbox,
-			fmt.Appendf(nil, `{"batch":%d,"no_wait":true}`, batch)); err != nil {
+			fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, batch, pullTime)); err != nil {
 			return err
 		}
 		n, err := g.taken(ctx, sub, c, todo, batch)
 		if err != nil {
 			return err
 		}
-		if n == 0 { // max_ack_pending is reached, or what is left was removed
-			return nil
+		if n == 0 {
+			return g.left(ctx, c, todo)
 		}
+	}
+	return nil
+}
+
+// left reports on messages that a consumer upstream does not give: those that were removed meanwhile are none.
+func (g *Ghosts) left(ctx context.Context, c *cutover.ConsumerCopy, todo map[uint64]bool) error {
+	n := 0
+	for seq := range todo {
+		_, err := g.to.Get(ctx, seq)
+		switch {
+		case errors.Is(err, cutover.ErrNoRecord):
+		case err != nil:
+			return err
+		default:
+			n++
+		}
+	}
+	if n > 0 {
+		return fmt.Errorf("%d messages that were delivered here are not delivered upstream, up to %d", n, c.State.Delivered.Stream)
 	}
 	return nil
 }
@@ -248,14 +284,14 @@ func (g *Ghosts) undelivered(
 	return out, errors.Join(failure, err)
 }
 
-// pullTime bounds one round of pulls: what is there comes at once.
-const pullTime = 2 * time.Second
+// pullTime is how long a pull waits: what has just been stored reaches a consumer a moment later.
+const pullTime = 100 * time.Millisecond
 
 // taken receives one batch, takes it off todo and acknowledges what is done here.
 func (g *Ghosts) taken(
 	ctx context.Context, sub *nats.Subscription, c *cutover.ConsumerCopy, todo map[uint64]bool, batch int,
 ) (n int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, pullTime)
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	for n < batch {
 		m, err := sub.NextMsgWithContext(ctx)
