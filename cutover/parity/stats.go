@@ -28,7 +28,7 @@ type StreamStats struct {
 	Outcomes map[string]uint64 // by outcome, of every comparison
 	Diverged map[State]uint64  // sequences by the state in which they were first seen
 	Healed   uint64
-	Errors   uint64
+	Pending  uint64 // sequences that were met too young, each time they were
 }
 
 // Outcomes returns all outcomes of a comparison.
@@ -73,7 +73,7 @@ func (w *watch) stats(scope cutover.Scope) StreamStats {
 	defer w.mu.Unlock()
 	s := StreamStats{
 		Status: w.last, Compared: w.total.compared, Outcomes: maps.Clone(w.total.outcomes),
-		Diverged: maps.Clone(w.total.diverged), Healed: w.total.healed, Errors: w.total.errors,
+		Diverged: maps.Clone(w.total.diverged), Healed: w.total.healed, Pending: w.total.pending,
 	}
 	s.Status.Scope = scope
 	return s

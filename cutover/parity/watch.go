@@ -38,7 +38,7 @@ type totals struct {
 	outcomes map[string]uint64
 	diverged map[State]uint64 // by the state in which they were first seen
 	healed   uint64
-	errors   uint64
+	pending  uint64 // sequences met too young, each time
 }
 
 func (w *watch) totals() totals {
@@ -128,7 +128,6 @@ func (w *watch) tick(ctx context.Context) (more bool) {
 func (w *watch) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.total.errors++
 	w.count("error")
 	if w.last.Error != err.Error() {
 		w.e.o.Logger.Warn("A stream cannot be compared", slog.String("stream", w.s.Scope.String()), slog.Any("error", err))
@@ -274,6 +273,7 @@ func (w *watch) publish(ctx context.Context, p *Pair) {
 		w.total.compared += g.settled.Examined
 	}
 	w.total.healed = max(w.total.healed, g.healed)
+	w.total.pending += st.Counts.By[Pending]
 	for s, n := range fresh {
 		if w.total.diverged == nil {
 			w.total.diverged = map[State]uint64{}

@@ -94,6 +94,8 @@ type Sources struct {
 	// Upstream is given by a server that passes its clients on. Its streams are elsewhere: series about streams and
 	// their lag would say 0 where it is not known, so there are none.
 	Upstream func() Upstream
+	// Extra are collectors of parts with series of their own.
+	Extra    []prometheus.Collector
 	Shards   int      // shards that have series from the start, whatever Stats says
 	Subjects []string // configured subjects
 	Version  string
@@ -173,6 +175,7 @@ func (m *Metrics) Ready(s Sources) {
 	})
 	build.Set(1)
 	m.reg.MustRegister(build)
+	m.reg.MustRegister(s.Extra...)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.page = promhttp.HandlerFor(m.reg, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})

@@ -1,0 +1,395 @@
+package face
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
+	"github.com/noetl/ehdb-gateway/cutover/parity"
+)
+
+// Base is where the API begins.
+const Base = "/cutover/v1"
+
+// Options of an API.
+type Options struct {
+	Engine Engine
+	Token  string // of the operator; empty: nothing can be changed
+	Logger *slog.Logger
+	Now    func() time.Time // nil: time.Now
+}
+
+// api serves the pages.
+type api struct{ Options }
+
+// handler answers a request with a value for JSON, or an error.
+type handler func(r *http.Request) (any, error)
+
+// maxBody bounds a request's body.
+const maxBody = 1 << 20
+
+// Routes returns the pages by path, for the monitor. Each takes only the methods that it has.
+func Routes(o Options) map[string]http.Handler {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	a := &api{o}
+	get, post, del := http.MethodGet, http.MethodPost, http.MethodDelete
+	out := map[string]http.Handler{}
+	for path, methods := range map[string]map[string]handler{
+		"/status":        {get: a.status},
+		"/inventory":     {get: a.inventory},
+		"/plan":          {get: a.plan},
+		"/gates":         {get: a.gates},
+		"/events":        {get: a.events},
+		"/diff":          {get: a.diff, post: a.diffRun},
+		"/diff/findings": {get: a.findings},
+		"/diff/explain":  {get: a.explain},
+		"/diff/repair":   {post: a.repair},
+		"/diff/known":    {get: a.known, post: a.knownAdd, del: a.knownRemove},
+		"/flip":          {post: a.flip},
+		"/flip/go":       {post: a.flipGo},
+		"/flip/abort":    {post: a.flipAbort},
+		"/rollback":      {post: a.rollback},
+		"/complete":      {post: a.complete},
+		"/shadow":        {post: a.shadow},
+		"/canary":        {post: a.canary},
+		"/throttle":      {post: a.throttle},
+		"/drill":         {post: a.drill},
+	} {
+		out[Base+path] = a.serve(methods)
+	}
+	out[Base+"/evidence"] = http.HandlerFunc(a.evidence)
+	for _, path := range []string{Base + "/parity/self-test", "/parity/self-test", "/api/ehdb/parity/self-test"} {
+		out[path] = http.HandlerFunc(a.selfTest)
+	}
+	return out
+}
+
+// problem is how errors are answered.
+type problem struct {
+	Error string `json:"error"`
+	Kind  string `json:"kind"` // unauthorized, refused, not_found, not_supported, bad_request, failed
+}
+
+// badRequest is an error of whoever asks.
+type badRequestError struct{ error }
+
+func bad(format string, args ...any) error { return badRequestError{fmt.Errorf(format, args...)} }
+
+func (a *api) serve(methods map[string]handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		method := r.Method
+		if method == http.MethodHead {
+			method = http.MethodGet
+		}
+		h := methods[method]
+		if h == nil {
+			var allow []string
+			for m := range methods {
+				allow = append(allow, m)
+			}
+			slices.Sort(allow)
+			w.Header().Set("Allow", strings.Join(allow, ", "))
+			writeJSON(w, http.StatusMethodNotAllowed, problem{r.Method + " is not served here", "bad_request"})
+			return
+		}
+		if method != http.MethodGet && !a.trusted(w, r) {
+			return
+		}
+		v, err := h(r)
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, v)
+	})
+}
+
+// trusted answers requests without the operator's token.
+func (a *api) trusted(w http.ResponseWriter, r *http.Request) bool {
+	if knows(r, a.Token) {
+		return true
+	}
+	w.Header().Set("WWW-Authenticate", `Bearer realm="cutover"`)
+	text := "changes need the operator's token: the file " + TokenFile + " in the data directory, as Authorization: Bearer"
+	if a.Token == "" {
+		text = "this gateway has no operator's token, so nothing can be changed here"
+	}
+	writeJSON(w, http.StatusUnauthorized, problem{text, "unauthorized"})
+	return false
+}
+
+func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+	status, kind := http.StatusInternalServerError, "failed"
+	switch {
+	case errors.As(err, new(badRequestError)):
+		status, kind = http.StatusBadRequest, "bad_request"
+	case errors.Is(err, ErrUnknown), errors.Is(err, parity.ErrUnknown), errors.Is(err, cutover.ErrNoStream),
+		errors.Is(err, cutover.ErrNoRecord):
+		status, kind = http.StatusNotFound, "not_found"
+	case errors.Is(err, ErrRefused), errors.Is(err, cutover.ErrRole):
+		status, kind = http.StatusConflict, "refused"
+	case errors.Is(err, ErrUnsupported):
+		status, kind = http.StatusNotImplemented, "not_supported"
+	default:
+		a.Logger.Warn("A request of the cutover's API failed", slog.String("path", r.URL.Path), slog.Any("error", err))
+	}
+	writeJSON(w, status, problem{err.Error(), kind})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // who asked has gone
+}
+
+// body reads a request's JSON into v. Fields that are not known are an error: a typo must not become a default.
+func body(r *http.Request, v any) error {
+	d := json.NewDecoder(io.LimitReader(r.Body, maxBody))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return bad("the body is not as it should be: %w", err)
+	}
+	return nil
+}
+
+func scopeOf(r *http.Request) (cutover.Scope, error) {
+	s, err := cutover.ParseScope(r.URL.Query().Get("scope"))
+	if err != nil {
+		return s, bad("scope: %w", err)
+	}
+	return s, nil
+}
+
+// number reads a whole number from the query.
+func number(r *http.Request, name string) (uint64, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, bad("%s: %w", name, err)
+	}
+	return n, nil
+}
+
+// acted wants to know who asks for a change.
+func acted(a Actor, scope cutover.Scope) error {
+	if scope.Stream == "" {
+		return bad("scope is missing")
+	}
+	if a.By == "" {
+		return bad(`"by" is missing: changes are kept with who asked for them`)
+	}
+	return nil
+}
+
+func (a *api) status(r *http.Request) (any, error) {
+	st, err := a.Engine.Status(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	for i := range st.Streams {
+		s := &st.Streams[i]
+		g, err := a.Engine.Gates(r.Context(), s.Scope, purposeOf(s.Phase))
+		if err != nil {
+			s.LastErr = strings.TrimPrefix(s.LastErr+"; gates: "+err.Error(), "; ")
+			continue
+		}
+		s.Gates = &g
+	}
+	return st, nil
+}
+
+// purposeOf is what the gates are for in a phase.
+func purposeOf(p Phase) gate.Purpose {
+	if p == PhaseEHDB || p == PhaseComplete {
+		return gate.Complete
+	}
+	return gate.Flip
+}
+
+func (a *api) inventory(r *http.Request) (any, error) { return a.Engine.Inventory(r.Context()) }
+
+func (a *api) plan(r *http.Request) (any, error) {
+	scope, err := scopeOf(r)
+	if err != nil {
+		return nil, err
+	}
+	to := r.URL.Query().Get("to")
+	if to != "ehdb" && to != "nats" {
+		return nil, bad("to: give ehdb or nats")
+	}
+	return a.Engine.Plan(r.Context(), scope, to)
+}
+
+func (a *api) gates(r *http.Request) (any, error) {
+	scope, err := scopeOf(r)
+	if err != nil {
+		return nil, err
+	}
+	purpose := gate.Purpose(r.URL.Query().Get("for"))
+	switch purpose {
+	case "":
+		purpose = gate.Flip
+	case gate.Flip, gate.Complete:
+	default:
+		return nil, bad("for: give %s or %s", gate.Flip, gate.Complete)
+	}
+	return a.Engine.Gates(r.Context(), scope, purpose)
+}
+
+const (
+	maxEvents = 1000
+	maxWait   = 25 * time.Second // below what proxies wait
+)
+
+func (a *api) flip(r *http.Request) (any, error) {
+	var q FlipRequest
+	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	if err := acted(q.Actor, q.Scope); err != nil {
+		return nil, err
+	}
+	return a.Engine.Flip(r.Context(), q)
+}
+
+func (a *api) flipGo(r *http.Request) (any, error)    { return a.release(r, false) }
+func (a *api) flipAbort(r *http.Request) (any, error) { return a.release(r, true) }
+
+//nolint:revive // it is what was asked for
+func (a *api) release(r *http.Request, abort bool) (any, error) {
+	var q struct {
+		Actor
+		Scope cutover.Scope `json:"scope"`
+	}
+	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	if err := acted(q.Actor, q.Scope); err != nil {
+		return nil, err
+	}
+	return a.Engine.Release(r.Context(), q.Scope, abort, q.By)
+}
+
+func (a *api) rollback(r *http.Request) (any, error) {
+	var q RollbackRequest
+	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	if err := acted(q.Actor, q.Scope); err != nil {
+		return nil, err
+	}
+	return a.Engine.Rollback(r.Context(), q)
+}
+
+// done is the answer to what has no other.
+type done struct {
+	Done bool   `json:"done"`
+	Undo string `json:"undo,omitempty"`
+	Next string `json:"next,omitempty"`
+}
+
+func (a *api) complete(r *http.Request) (any, error) {
+	var q CompleteRequest
+	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	if err := acted(q.Actor, q.Scope); err != nil {
+		return nil, err
+	}
+	if !q.Understood {
+		return nil, bad("this cannot be undone: say that it is understood")
+	}
+	return done{Done: true}, a.Engine.Complete(r.Context(), q)
+}
+
+func (a *api) shadow(r *http.Request) (any, error) {
+	var q ShadowRequest
+	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	if err := acted(q.Actor, q.Scope); err != nil {
+		return nil, err
+	}
+	out := done{Done: true}
+	switch name := q.Scope.String(); q.Action {
+	case "start":
+		out.Undo, out.Next = "ehdbctl shadow stop --scope "+name, "ehdbctl status --scope "+name
+	case "stop":
+		out.Undo = "ehdbctl shadow start --scope " + name
+	case "reset":
+		out.Next = "ehdbctl diff create --scope " + name
+	default:
+		return nil, bad("action: give start, stop or reset")
+	}
+	return out, a.Engine.Shadow(r.Context(), q)
+}
+
+func (a *api) canary(r *http.Request) (any, error) {
+	var q CanaryRequest
+	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	if err := acted(q.Actor, q.Scope); err != nil {
+		return nil, err
+	}
+	if q.Consumer == "" {
+		return nil, bad("consumer is missing")
+	}
+	name, undo := q.Scope.String()+"/"+q.Consumer, "rm"
+	if q.Remove {
+		undo = "add"
+	}
+	return done{Done: true, Undo: "ehdbctl canary " + undo + " --scope consumer=" + name}, a.Engine.Canary(r.Context(), q)
+}
+
+func (a *api) throttle(r *http.Request) (any, error) {
+	var q Actor
+	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	if q.By == "" {
+		return nil, bad(`"by" is missing: changes are kept with who asked for them`)
+	}
+	out := done{Done: true}
+	if q.Reason != "" {
+		out.Undo = "ehdbctl throttle off"
+	}
+	return out, a.Engine.Throttle(r.Context(), q.Reason, q.By)
+}
+
+func (a *api) drill(r *http.Request) (any, error) {
+	var q DrillRequest
+	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	if err := acted(q.Actor, q.Scope); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(DrillKinds, q.Kind) {
+		return nil, bad("kind: give one of %s", strings.Join(DrillKinds, ", "))
+	}
+	return a.Engine.Drill(r.Context(), q)
+}

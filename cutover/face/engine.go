@@ -1,0 +1,117 @@
+package face
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
+	"github.com/noetl/ehdb-gateway/cutover/parity"
+)
+
+// Errors of an Engine that have a status of their own.
+var (
+	// ErrUnknown says that there is no such stream, drill or move: 404.
+	ErrUnknown = errors.New("not found")
+	// ErrRefused says that it may not be done now, and why: 409. Nothing has changed.
+	ErrRefused = errors.New("refused")
+	// ErrUnsupported says that this gateway cannot do it: 501.
+	ErrUnsupported = errors.New("not supported")
+)
+
+// Engine is what the API shows and does. Safe for concurrent use. Errors that wrap ErrUnknown, ErrRefused or
+// ErrUnsupported are answered as such, others with 500.
+type Engine interface {
+	// Status is complete but for Gates of the streams, which are Gates's.
+	Status(ctx context.Context) (*Status, error)
+	// Inventory looks at what the servers hold.
+	Inventory(ctx context.Context) (*Inventory, error)
+	Gates(ctx context.Context, scope cutover.Scope, purpose gate.Purpose) (gate.Report, error)
+	// Parity is the comparison, nil if nothing is compared in this mode.
+	Parity() *parity.Engine
+	// Events returns events with larger ids, ascending, at most limit. With wait it returns as soon as there are some,
+	// or with none when ctx ends.
+	Events(ctx context.Context, after uint64, limit int, wait bool) ([]Event, error)
+
+	// Plan is what a move would do: to is "ehdb" or "nats".
+	Plan(ctx context.Context, scope cutover.Scope, to string) (*Plan, error)
+	Flip(ctx context.Context, r FlipRequest) (*Move, error)
+	// Release goes on with a flip that is postponed, or aborts it.
+	Release(ctx context.Context, scope cutover.Scope, abort bool, by string) (*Move, error)
+	Rollback(ctx context.Context, r RollbackRequest) (*Move, error)
+	// Complete gives up the way back.
+	Complete(ctx context.Context, r CompleteRequest) error
+	// Shadow starts, stops or resets the copy of a stream.
+	Shadow(ctx context.Context, r ShadowRequest) error
+	// Canary serves a consumer from here, or ends that.
+	Canary(ctx context.Context, r CanaryRequest) error
+	// Throttle slows copying down for a reason; without one it goes on at full speed.
+	Throttle(ctx context.Context, reason, by string) error
+	// Drill starts an exercise.
+	Drill(ctx context.Context, r DrillRequest) (*Drill, error)
+}
+
+// Actor is who asked for a change, and why. It is kept in the events.
+type Actor struct {
+	By     string `json:"by"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// FlipRequest asks to make the gateway the authority of a stream.
+type FlipRequest struct {
+	Actor
+	Scope    cutover.Scope     `json:"scope"`
+	Expect   string            `json:"expect,omitempty"` // digest of the plan that was agreed to
+	MaxFence time.Duration     `json:"max_fence,omitempty"`
+	Retries  int               `json:"retries,omitempty"`
+	Postpone bool              `json:"postpone,omitempty"` // everything but the fence: it waits for Release
+	Test     bool              `json:"test,omitempty"`     // and back at once
+	Force    map[string]string `json:"force,omitempty"`    // gates to do without, with reasons
+}
+
+// RollbackRequest asks to make the servers the authority of a stream again.
+type RollbackRequest struct {
+	Actor
+	Scope cutover.Scope `json:"scope"`
+	// Emergency does not wait for what the servers lack: at most MaxLoss messages may be lost, which is what the card said
+	// when it was decided.
+	Emergency bool          `json:"emergency,omitempty"`
+	MaxLoss   uint64        `json:"max_loss,omitempty"`
+	MaxFence  time.Duration `json:"max_fence,omitempty"`
+}
+
+// CompleteRequest asks to give up the way back.
+type CompleteRequest struct {
+	Actor
+	Scope      cutover.Scope `json:"scope"`
+	Understood bool          `json:"understood"`
+}
+
+// ShadowRequest asks for a change of a stream's copy.
+type ShadowRequest struct {
+	Actor
+	Scope  cutover.Scope `json:"scope"`
+	Action string        `json:"action"`         // start, stop, reset
+	Rate   int64         `json:"rate,omitempty"` // bytes a second for the history; 0: no limit
+}
+
+// CanaryRequest asks for a consumer to be served from here.
+type CanaryRequest struct {
+	Actor
+	Scope    cutover.Scope `json:"scope"`
+	Consumer string        `json:"consumer"`
+	Remove   bool          `json:"remove,omitempty"`
+	Abort    []string      `json:"abort_on,omitempty"` // gates that end it
+}
+
+// DrillKinds are the exercises.
+var DrillKinds = []string{"restart-writer", "kill-gateway", "partition", "nats-stepdown", "flip-and-back"}
+
+// DrillRequest asks for an exercise.
+type DrillRequest struct {
+	Actor
+	Scope cutover.Scope `json:"scope"`
+	Kind  string        `json:"kind"`
+	Load  int           `json:"load,omitempty"` // messages a second
+}

@@ -1,0 +1,229 @@
+package face
+
+import (
+	"time"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
+	"github.com/noetl/ehdb-gateway/cutover/parity"
+)
+
+// Phase is where a stream is on its way.
+type Phase string
+
+// Phases, in order.
+const (
+	PhaseNATS     Phase = "nats"     // the servers have the say, nothing is copied
+	PhaseShadow   Phase = "shadow"   // the servers have the say, a copy is kept and compared
+	PhaseCanary   Phase = "canary"   // as shadow, and some consumers are served from here
+	PhaseEHDB     Phase = "ehdb"     // the gateway has the say, the servers are kept equal
+	PhaseComplete Phase = "complete" // the gateway has the say, for good
+)
+
+// Status is everything, as one answer. Each part has the time at which it was so.
+type Status struct {
+	At      time.Time     `json:"at"`
+	Server  string        `json:"server"`
+	Version string        `json:"version"`
+	Mode    string        `json:"mode"` // of the bus
+	Profile gate.Profile  `json:"profile"`
+	Epoch   uint64        `json:"epoch"`
+	Verdict string        `json:"verdict"` // one sentence, the worst stream first
+	Streams []StreamState `json:"streams"`
+	// Controls is the last self-test of the comparison.
+	Controls parity.SelfTest `json:"controls"`
+	Throttle string          `json:"throttle,omitempty"` // why copying is slowed down or paused
+	Drills   []Drill         `json:"drills"`
+}
+
+// StreamState is how a stream stands.
+type StreamState struct {
+	Scope     cutover.Scope `json:"scope"`
+	Phase     Phase         `json:"phase"`
+	Busy      string        `json:"busy,omitempty"` // a move that is under way, and its step
+	Epoch     uint64        `json:"epoch"`
+	Authority string        `json:"authority"` // "nats" or "ehdb"
+	Since     time.Time     `json:"since"`
+	By        string        `json:"by,omitempty"`
+	// ReversibleUntil says until what the way back is open: "complete", or "" when it is closed.
+	ReversibleUntil string `json:"reversible_until,omitempty"`
+
+	NATS    Position       `json:"nats"`
+	EHDB    Position       `json:"ehdb"`
+	Ledger  LedgerState    `json:"ledger"`
+	Copy    CopyState      `json:"copy"`
+	Parity  *parity.Status `json:"parity,omitempty"`
+	Latency []Latency      `json:"latency"`
+	Gates   *gate.Report   `json:"gates,omitempty"`
+	Back    RollbackCard   `json:"rollback"`
+	Reverse *ReverseState  `json:"reverse,omitempty"`
+	Fences  []Fence        `json:"fences"` // the latest last
+	LastErr string         `json:"last_error,omitempty"`
+
+	// Legal are the verbs that may be used now, Next is the one that is due, Undo takes the last one back.
+	Legal []string `json:"legal"`
+	Next  string   `json:"next,omitempty"`
+	Undo  string   `json:"undo,omitempty"`
+}
+
+// Position is what a side holds.
+type Position struct {
+	First    uint64    `json:"first_seq"`
+	Last     uint64    `json:"last_seq"`
+	Messages uint64    `json:"messages"`
+	Bytes    uint64    `json:"bytes"`
+	Deleted  uint64    `json:"deleted"`
+	At       time.Time `json:"at"`
+	Error    string    `json:"error,omitempty"`
+}
+
+// LedgerState is what is known of acknowledgements.
+type LedgerState struct {
+	Last         uint64 `json:"last_seq"`
+	Published    uint64 `json:"published"` // that asked for a PubAck
+	Acknowledged uint64 `json:"acknowledged"`
+	Duplicates   uint64 `json:"duplicates"`
+	Refused      uint64 `json:"refused"`
+	Unanswered   uint64 `json:"unanswered"`
+	Unasked      uint64 `json:"unasked"` // that asked for none
+	InFlight     int64  `json:"in_flight"`
+}
+
+// CopyState is the queue between reading the authority and writing the copy, with its three rungs. Enqueued +
+// EnqueuedAfterWait == Drained + Pending, or records were lost.
+type CopyState struct {
+	Enqueued          uint64  `json:"enqueued"`
+	EnqueuedAfterWait uint64  `json:"enqueued_after_wait"`
+	Inline            uint64  `json:"inline"`
+	Drained           uint64  `json:"drained"`
+	Pending           uint64  `json:"pending"`
+	Abandoned         uint64  `json:"shutdown_abandoned"`
+	Conserved         bool    `json:"conserved"`
+	Rung              string  `json:"rung"` // the last that was taken: try, wait or inline
+	LagMessages       uint64  `json:"lag_messages"`
+	LagSeconds        float64 `json:"lag_seconds"`
+	Backfill          float64 `json:"backfill"` // how much of the history is there, 0 to 1
+	Error             string  `json:"error,omitempty"`
+}
+
+// Latency is one kind of latency, side by side. Times are seconds.
+type Latency struct {
+	Kind        string  `json:"kind"` // publish_ack, deliver, gateway
+	Side        string  `json:"side"` // nats, ehdb
+	P50         float64 `json:"p50"`
+	P99         float64 `json:"p99"`
+	P999        float64 `json:"p999"`
+	N           uint64  `json:"n"`
+	Utilisation float64 `json:"utilisation"`
+}
+
+// RollbackCard is what a rollback now would cost.
+type RollbackCard struct {
+	Possible   bool      `json:"possible"`
+	Lossless   bool      `json:"lossless"`
+	Lost       uint64    `json:"lost"`
+	Duplicates int       `json:"duplicates"` // at most
+	Seconds    float64   `json:"seconds"`    // about
+	Why        string    `json:"why,omitempty"`
+	Rehearsed  time.Time `json:"rehearsed,omitzero"`
+}
+
+// ReverseState is the chain that keeps the servers equal after a flip.
+type ReverseState struct {
+	Last   uint64  `json:"last_seq"` // that the servers have
+	Lag    uint64  `json:"lag_messages"`
+	Age    float64 `json:"lag_seconds"`
+	Paused string  `json:"paused,omitempty"`
+	Error  string  `json:"error,omitempty"`
+}
+
+// Fence is one time that a stream was held.
+type Fence struct {
+	At      time.Time `json:"at"`
+	Kind    string    `json:"kind"` // flip, rollback
+	Seconds float64   `json:"seconds"`
+	Held    uint64    `json:"held"` // messages
+	Outcome string    `json:"outcome"`
+}
+
+// Inventory is what there is, and what speaks against moving it: `ehdbctl plan`.
+type Inventory struct {
+	At      time.Time       `json:"at"`
+	Digest  string          `json:"digest"`
+	Streams []PlannedStream `json:"streams"`
+	Clients []ClientKind    `json:"clients"`
+	Notes   []string        `json:"notes"`
+}
+
+// PlannedStream is a stream of the servers.
+type PlannedStream struct {
+	Scope     cutover.Scope `json:"scope"`
+	Messages  uint64        `json:"messages"`
+	Bytes     uint64        `json:"bytes"`
+	Consumers int           `json:"consumers"`
+	Kind      string        `json:"kind"` // stream, kv, object
+	Features  []string      `json:"features"`
+	Refusals  []string      `json:"refusals"` // why it cannot be moved; none: it can
+	Seconds   float64       `json:"estimated_copy_seconds"`
+}
+
+// ClientKind is a kind of client by library.
+type ClientKind struct {
+	Lang, Version string
+	Count         int
+}
+
+// Plan is what a move would do.
+type Plan struct {
+	Scope    cutover.Scope `json:"scope"`
+	To       string        `json:"to"`
+	Epoch    uint64        `json:"epoch"`
+	Steps    []string      `json:"steps"`
+	Refusals []string      `json:"refusals,omitempty"`
+	Gates    string        `json:"gates"`
+	Undo     string        `json:"undo"`
+	Digest   string        `json:"digest"`
+}
+
+// Move is what moving a stream came to.
+type Move struct {
+	Scope      cutover.Scope `json:"scope"`
+	To         string        `json:"to"`
+	State      string        `json:"state"` // done, postponed, aborted
+	Epoch      uint64        `json:"epoch"`
+	Last       uint64        `json:"last_seq"`
+	Fence      float64       `json:"fence_seconds"`
+	Attempts   int           `json:"attempts"`
+	Consumers  int           `json:"consumers"`
+	Inexact    []string      `json:"inexact,omitempty"`
+	Lost       uint64        `json:"lost"`
+	Duplicates int           `json:"duplicates"`
+	At         time.Time     `json:"at"`
+	Undo       string        `json:"undo,omitempty"`
+	Next       string        `json:"next,omitempty"`
+}
+
+// Drill is an exercise and its evidence.
+type Drill struct {
+	ID      uint64        `json:"id"`
+	Kind    string        `json:"kind"`
+	Scope   cutover.Scope `json:"scope"`
+	State   string        `json:"state"` // running, passed, failed
+	Step    string        `json:"step,omitempty"`
+	Started time.Time     `json:"started"`
+	Ended   time.Time     `json:"ended,omitzero"`
+	Expires time.Time     `json:"expires,omitzero"`
+	Result  string        `json:"result,omitempty"`
+}
+
+// Event is something that happened, numbered without gaps across restarts.
+type Event struct {
+	ID     uint64        `json:"id"`
+	Time   time.Time     `json:"time"`
+	Kind   string        `json:"kind"`
+	Scope  cutover.Scope `json:"scope"`
+	Epoch  uint64        `json:"epoch,omitempty"`
+	By     string        `json:"by,omitempty"`
+	Reason string        `json:"reason,omitempty"`
+	Text   string        `json:"text"`
+}

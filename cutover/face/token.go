@@ -1,0 +1,62 @@
+package face
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// TokenFile is the name of the operator's token in the data directory.
+const TokenFile = "operator.token"
+
+// Token returns the operator's token of a data directory, and makes one if there is none. Whoever can read the file may
+// change everything: it is readable by its owner alone, or refused.
+func Token(dir string) (string, error) {
+	name := filepath.Join(dir, TokenFile)
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // the data directory
+	switch {
+	case errors.Is(err, os.ErrExist):
+		return readToken(name)
+	case err != nil:
+		return "", err
+	}
+	b := make([]byte, 32)
+	if _, err = rand.Read(b); err == nil {
+		_, err = f.WriteString(base64.RawURLEncoding.EncodeToString(b) + "\n")
+	}
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(name))
+	}
+	return readToken(name)
+}
+
+func readToken(name string) (string, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return "", err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("%s can be read by others than its owner: chmod 600, or remove it to have a new one", name)
+	}
+	b, err := os.ReadFile(name) //nolint:gosec // the data directory
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(b))
+	if len(token) < 32 {
+		return "", fmt.Errorf("%s holds no token: remove it to have a new one", name)
+	}
+	return token, nil
+}
+
+// knows tells whether a request carries the token.
+func knows(r *http.Request, token string) bool {
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return ok && token != "" && subtle.ConstantTimeCompare([]byte(given), []byte(token)) == 1
+}
