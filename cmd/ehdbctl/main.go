@@ -1,4 +1,5 @@
-// Command ehdbctl looks after what an ehdb-gateway keeps on disk. It works on files, not on a running gateway.
+// Command ehdbctl looks after what an ehdb-gateway keeps on disk (its commands below storage work on files), and moves
+// streams between NATS servers and a running gateway (all others ask its monitoring port).
 package main
 
 import (
@@ -35,7 +36,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:           "ehdbctl",
-		Short:         "Look after what an ehdb-gateway keeps on disk",
+		Short:         "Look after what an ehdb-gateway keeps on disk, and move streams between NATS and EHDB",
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -46,12 +47,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(storageCommand())
+	new(remote).commands(root)
 	err := root.ExecuteContext(ctx)
+	var coded *exitError
 	switch {
 	case err == nil:
 		return exitFine
 	case errors.Is(err, errDamage):
 		return exitDamage
+	case errors.As(err, &coded):
+		if coded.err != nil {
+			fmt.Fprintf(stderr, "ehdbctl: %v\n", coded.err)
+		}
+		return coded.code
 	}
 	fmt.Fprintf(stderr, "ehdbctl: %v\n", err)
 	return exitFailed

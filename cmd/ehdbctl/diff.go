@@ -1,0 +1,414 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/face"
+	"github.com/noetl/ehdb-gateway/cutover/parity"
+)
+
+func (c *remote) diffCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "diff", Short: "Compare a stream of the servers with its copy", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(c.diffCreate(), c.diffStop(), c.diffShow(), c.diffFindings(), c.diffExplain(), c.diffRepair(), c.diffKnown())
+	return cmd
+}
+
+// diffBody asks to begin or stop a full comparison.
+type diffBody struct {
+	face.Actor
+	Scope  cutover.Scope `json:"scope"`
+	Action string        `json:"action"`
+}
+
+func (c *remote) diffCreate() *cobra.Command {
+	wait := false
+	cmd := &cobra.Command{
+		Use: "create", Short: "Compare everything anew, from the first record on", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var before face.Diff
+			if err := c.get(cmd.Context(), "/diff", scopeQuery(scope), &before); err != nil {
+				return err
+			}
+			if !wait {
+				return c.change(cmd, "/diff", diffBody{c.actor(), scope, "create"}, "a full comparison begins")
+			}
+			var a changed
+			if err := c.post(cmd.Context(), "/diff", diffBody{c.actor(), scope, "create"}, &a); err != nil {
+				return err
+			}
+			return c.followDiff(cmd, scope, before)
+		},
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is done, and show how far it is")
+	return cmd
+}
+
+// followDiff waits for a run that was not there before.
+func (c *remote) followDiff(cmd *cobra.Command, scope cutover.Scope, before face.Diff) error {
+	last := uint64(0)
+	if n := len(before.Runs); n > 0 {
+		last = before.Runs[n-1].ID
+	}
+	for {
+		var d face.Diff
+		if err := c.get(cmd.Context(), "/diff", scopeQuery(scope), &d); err != nil {
+			return err
+		}
+		if n := len(d.Runs); n > 0 && d.Runs[n-1].ID > last {
+			r := &d.Runs[n-1]
+			fmt.Fprintf(cmd.ErrOrStderr(), "\r%s", bar(r.Through, r.Of))
+			if r.State != "running" {
+				fmt.Fprintln(cmd.ErrOrStderr())
+				w := cmd.OutOrStdout()
+				return c.show(w, d, func() { printDiff(w, &d) })
+			}
+		}
+		if !pause(cmd.Context(), 200*time.Millisecond) {
+			return cmd.Context().Err()
+		}
+	}
+}
+
+// bar shows how far something is.
+func bar(done, of uint64) string {
+	const width = 30
+	if of == 0 {
+		of = 1
+	}
+	n := int(min(done, of) * width / of) //nolint:gosec // at most width
+	return fmt.Sprintf("[%s%s] %d of %d (%d %%)", strings.Repeat("#", n), strings.Repeat(".", width-n), done, of,
+		min(done, of)*100/of)
+}
+
+func (c *remote) diffStop() *cobra.Command {
+	return &cobra.Command{
+		Use: "stop", Short: "Stop a full comparison; what was known before stays", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return c.change(cmd, "/diff", diffBody{c.actor(), scope, "stop"}, "the full comparison stops")
+		},
+	}
+}
+
+func (c *remote) diffShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show", Short: "Show the comparison of a stream", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var d face.Diff
+			if err := c.get(cmd.Context(), "/diff", scopeQuery(scope), &d); err != nil {
+				return err
+			}
+			w := cmd.OutOrStdout()
+			return c.show(w, d, func() { printDiff(w, &d) })
+		},
+	}
+}
+
+func printDiff(w io.Writer, d *face.Diff) {
+	st := &d.Status
+	fmt.Fprintf(w, "%s: %s, as of %s\n", st.Scope, st.Outcome, st.At.Format(time.DateTime))
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, s := range parity.States() {
+		fmt.Fprintf(t, "  %s\t%d\t\n", s, st.Counts.By[s])
+	}
+	fmt.Fprintf(t, "  examined\t%d\t\n", st.Counts.Examined)
+	_ = t.Flush()
+	if !st.Counts.Accounted() {
+		fmt.Fprintln(w, "THE STATES DO NOT ADD UP: the instrument is broken")
+	}
+	for _, r := range st.Digest.Differing {
+		fmt.Fprintf(w, "differing range %d to %d\n", r.First, r.Last)
+	}
+	for _, r := range d.Runs {
+		fmt.Fprintf(w, "full comparison %d: %s, %s  %s\n", r.ID, r.State, bar(r.Through, r.Of), r.Error)
+	}
+	if n := st.Counts.Diverged(); n > 0 {
+		fmt.Fprintf(w, "NEXT  ehdbctl diff findings --scope %s\n", st.Scope)
+	}
+}
+
+func (c *remote) diffFindings() *cobra.Command {
+	var states []string
+	healed, limit := false, 100
+	cmd := &cobra.Command{
+		Use: "findings", Short: "List what differs", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q := map[string][]string{"state": states, "healed": {strconv.FormatBool(healed)}, "limit": {strconv.Itoa(limit)}}
+			if c.scope != "" {
+				scope, err := c.one(cmd.Context())
+				if err != nil {
+					return err
+				}
+				q["scope"] = []string{scope.String()}
+			}
+			var list face.FindingList
+			if err := c.get(cmd.Context(), "/diff/findings", q, &list); err != nil {
+				return err
+			}
+			w := cmd.OutOrStdout()
+			return c.show(w, list, func() { printFound(w, &list) })
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&states, "state", nil, "only this state; again for others")
+	f.BoolVar(&healed, "healed", false, "those that are equal by now too")
+	f.IntVar(&limit, "limit", limit, "how many")
+	return cmd
+}
+
+func printFound(w io.Writer, list *face.FindingList) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "STREAM\tSEQ\tSTATE\tDIFFERS\tAGE\tHEALED\tWHY")
+	for i := range list.Findings {
+		f := &list.Findings[i]
+		differs := "-"
+		if f.Field != "" {
+			differs = fmt.Sprintf("%s @%d", f.Field, f.Offset)
+		}
+		healed := "-"
+		if !f.Healed.IsZero() {
+			healed = f.Healed.Format(time.TimeOnly)
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", f.Scope, f.Seq, f.State, differs, short(f.Age), healed, f.Reason)
+	}
+	_ = t.Flush()
+	fmt.Fprintf(w, "%d shown, %d more were not kept\n", len(list.Findings), list.Dropped)
+	if len(list.Findings) > 0 {
+		f := &list.Findings[0]
+		fmt.Fprintf(w, "NEXT  ehdbctl diff explain %s:%d\n", f.Scope, f.Seq)
+	}
+}
+
+func (c *remote) diffExplain() *cobra.Command {
+	return &cobra.Command{
+		Use: "explain STREAM:SEQ", Short: "Show one sequence as every witness tells of it", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			i := strings.LastIndexByte(args[0], ':')
+			if i < 0 {
+				return errors.New("give a stream and a sequence, as ORDERS:17")
+			}
+			scope, err := cutover.ParseScope(args[0][:i])
+			if err != nil {
+				return err
+			}
+			seq := args[0][i+1:]
+			var f face.Explained
+			if err := c.get(cmd.Context(), "/diff/explain", scopeQuery(scope, "seq", seq), &f); err != nil {
+				return err
+			}
+			w := cmd.OutOrStdout()
+			return c.show(w, f, func() { printExplained(w, &f) })
+		},
+	}
+}
+
+func printExplained(w io.Writer, f *face.Explained) {
+	fmt.Fprintf(w, "%s:%d is %s  %s\n", f.Scope, f.Seq, f.State, f.Reason)
+	if f.Field != "" {
+		fmt.Fprintf(w, "first difference: %s, byte %d\n", f.Field, f.Offset)
+	}
+	for _, side := range []struct {
+		name string
+		s    *parity.Shown
+	}{{"authority", f.Authority}, {"copy", f.Copy}} {
+		switch {
+		case side.s == nil:
+			fmt.Fprintf(w, "%-10s has none\n", side.name)
+		case side.s.Error != "":
+			fmt.Fprintf(w, "%-10s %s\n", side.name, side.s.Error)
+		default:
+			fmt.Fprintf(w, "%-10s %s  %s  %d bytes  hash %s\n", side.name, side.s.Time.Format(time.RFC3339Nano), side.s.Subject,
+				side.s.Size, side.s.Hash)
+			if side.s.Header != "" {
+				fmt.Fprintf(w, "           %s\n", strings.ReplaceAll(strings.TrimSpace(side.s.Header), "\n", "\n           "))
+			}
+			if len(side.s.Data) > 0 {
+				fmt.Fprintf(w, "           %q\n", side.s.Data[:min(len(side.s.Data), 256)])
+			}
+		}
+	}
+	if f.Ledger != nil {
+		fmt.Fprintf(w, "%-10s acknowledged %s  %s  hash %016x\n", "ledger", time.Unix(0, f.Ledger.When).Format(time.RFC3339Nano),
+			f.Ledger.Subject, f.Ledger.Hash)
+	} else {
+		fmt.Fprintf(w, "%-10s no acknowledgement noted\n", "ledger")
+	}
+	if f.Redacted {
+		fmt.Fprintln(w, "headers and payloads are shown with --token-file")
+	}
+}
+
+func (c *remote) diffRepair() *cobra.Command {
+	dry := false
+	cmd := &cobra.Command{
+		Use: "repair SEQ...", Short: "Copy sequences into the standby anew, byte by byte", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			body := struct {
+				face.Actor
+				Scope cutover.Scope `json:"scope"`
+				Seqs  []uint64      `json:"seqs"`
+			}{Actor: c.actor(), Scope: scope}
+			for _, arg := range args {
+				seq, err := strconv.ParseUint(arg, 10, 64)
+				if err != nil {
+					return err
+				}
+				body.Seqs = append(body.Seqs, seq)
+			}
+			w := cmd.OutOrStdout()
+			if dry {
+				fmt.Fprintf(w, "would copy %d sequences of %s into the standby anew\n", len(body.Seqs), scope)
+				return nil
+			}
+			var r parity.Repaired
+			if err := c.post(cmd.Context(), "/diff/repair", body, &r); err != nil {
+				return err
+			}
+			err = c.show(w, r, func() {
+				fmt.Fprintf(w, "%s: %d asked, %d copied, %d removed, %d equal by content now  %s\n", r.Outcome, r.Asked, r.Copied,
+					r.Removed, r.Content, r.Error)
+				undoNext(w, "", "ehdbctl diff create --scope "+scope.String())
+			})
+			if err == nil && r.Outcome != "repaired" {
+				err = &exitError{code: exitNot}
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be done")
+	return cmd
+}
+
+func (c *remote) diffKnown() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "known", Short: "List divergences that are known and live until they expire", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list struct {
+				Known []parity.Known `json:"known"`
+			}
+			if err := c.get(cmd.Context(), "/diff/known", nil, &list); err != nil {
+				return err
+			}
+			w := cmd.OutOrStdout()
+			return c.show(w, list, func() {
+				for _, k := range list.Known {
+					fmt.Fprintf(w, "%s  %s %d to %d  until %s  %s\n", k.Name, k.Scope, k.First, k.Last, k.Expires.Format(time.RFC3339), k.Reason)
+				}
+			})
+		},
+	}
+	var k parity.Known
+	days := 7
+	add := &cobra.Command{
+		Use: "add NAME", Short: "Ignore a range of sequences for some days", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			k.Name, k.Scope, k.Reason, k.Expires = args[0], scope, c.reason, time.Now().AddDate(0, 0, days)
+			return c.change(cmd, "/diff/known", k, "ignored until "+k.Expires.Format(time.RFC3339))
+		},
+	}
+	add.Flags().Uint64Var(&k.First, "first", 0, "first sequence")
+	add.Flags().Uint64Var(&k.Last, "last", 0, "last sequence")
+	add.Flags().IntVar(&days, "days", days, "for how long")
+	rm := &cobra.Command{
+		Use: "rm NAME", Short: "Do not ignore it any more", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var a changed
+			return c.do(cmd.Context(), http.MethodDelete, "/diff/known", scopeQuery(scope, "name", args[0]), nil, &a)
+		},
+	}
+	cmd.AddCommand(add, rm)
+	return cmd
+}
+
+func (c *remote) parityCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "parity", Short: "Test the comparison itself", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use: "self-test", Short: "Run the controls: each has to find the fault that it injects", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var t parity.SelfTest
+			if err := c.get(cmd.Context(), selfTestPage, nil, &t); err != nil {
+				return err
+			}
+			w := cmd.OutOrStdout()
+			err := c.show(w, t, func() {
+				for _, k := range t.Controls {
+					mark := "ok  "
+					if !k.Expected {
+						mark = "FAIL"
+					}
+					fmt.Fprintf(w, "%s  %-20s %s\n", mark, k.Name, k.Detail)
+				}
+			})
+			if err == nil && !t.OK {
+				err = &exitError{exitNot, errors.New("a control failed: what the comparison says is worth nothing")}
+			}
+			return err
+		},
+	})
+	return cmd
+}
+
+func (c *remote) evidenceCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "evidence", Short: "Collect what a decision rests on", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use: "export [FILE]", Short: "Write it as a tar.gz of JSON files, to FILE or standard output", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return c.get(cmd.Context(), "/evidence", nil, cmd.OutOrStdout())
+			}
+			f, err := os.OpenFile(args[0], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+			if err != nil {
+				return err
+			}
+			err = errors.Join(c.get(cmd.Context(), "/evidence", nil, f), f.Close())
+			if err != nil {
+				return errors.Join(err, os.Remove(args[0]))
+			}
+			return nil
+		},
+	})
+	return cmd
+}

@@ -1,0 +1,376 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/face"
+)
+
+func (c *remote) flipCommand() *cobra.Command {
+	q, dry, force := face.FlipRequest{}, false, map[string]string{}
+	cmd := &cobra.Command{
+		Use: "flip", Short: "Make the gateway the authority of a stream",
+		Long: `Make the gateway the authority of a stream. Clients keep their connections; what they send is held for as long as the
+fence lasts, --max-fence at most, and then goes on. If the budget runs out, nothing has changed.
+
+With --postpone everything but the fence is done, until "flip go" or "flip abort". With --dry-run the plan is shown,
+whose digest --expect takes.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if dry {
+				return c.dryRun(cmd, scope, "ehdb")
+			}
+			q.Actor, q.Scope, q.Force = c.actor(), scope, force
+			var m face.Move
+			if err := c.post(cmd.Context(), "/flip", q, &m); err != nil {
+				return err
+			}
+			return c.moved(cmd, &m)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&dry, "dry-run", false, "only show what would be done")
+	f.DurationVar(&q.MaxFence, "max-fence", 0, "how long clients may be held; 0: 1.5s")
+	f.IntVar(&q.Retries, "retries", 3, "how often to try again when that is not enough")
+	f.StringVar(&q.Expect, "expect", "", "digest of the plan that was agreed to")
+	f.BoolVar(&q.Postpone, "postpone", false, "do everything but the fence, and wait for go")
+	f.BoolVar(&q.Test, "test", false, "and back at once")
+	f.StringToStringVar(&force, "force", nil, "gates to do without, with a reason each: G11=ticket")
+	for _, sub := range []struct{ use, short string }{
+		{"go", "Let a postponed flip happen"}, {"abort", "Cancel a postponed flip: nothing has changed"},
+	} {
+		cmd.AddCommand(&cobra.Command{Use: sub.use, Short: sub.short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			body := struct {
+				face.Actor
+				Scope cutover.Scope `json:"scope"`
+			}{c.actor(), scope}
+			var m face.Move
+			if err := c.post(cmd.Context(), "/flip/"+sub.use, body, &m); err != nil {
+				return err
+			}
+			return c.moved(cmd, &m)
+		}})
+	}
+	return cmd
+}
+
+// moved says what a move came to.
+func (c *remote) moved(cmd *cobra.Command, m *face.Move) error {
+	w := cmd.OutOrStdout()
+	return c.show(w, m, func() {
+		switch m.State {
+		case "postponed":
+			fmt.Fprintf(w, "%s: everything is ready, and waits\n", m.Scope)
+			m.Undo, m.Next = "ehdbctl flip abort --scope "+m.Scope.String(), "ehdbctl flip go --scope "+m.Scope.String()
+		case "aborted":
+			fmt.Fprintf(w, "%s: nothing has changed\n", m.Scope)
+		default:
+			fmt.Fprintf(w, "%s: authority %s, epoch %d, behind sequence %d; fence %s in %d attempt(s), %d consumers carried over\n",
+				m.Scope, strings.ToUpper(m.To), m.Epoch, m.Last, short(m.Fence), m.Attempts, m.Consumers)
+			fmt.Fprintf(w, "lost %d, delivered twice at most %d", m.Lost, m.Duplicates)
+			if len(m.Inexact) > 0 {
+				fmt.Fprintf(w, " (consumers whose state was not exact: %s)", strings.Join(m.Inexact, ", "))
+			}
+			fmt.Fprintln(w)
+		}
+		undoNext(w, m.Undo, m.Next)
+	})
+}
+
+func (c *remote) dryRun(cmd *cobra.Command, scope cutover.Scope, to string) error {
+	var p face.Plan
+	if err := c.get(cmd.Context(), "/plan", scopeQuery(scope, "to", to), &p); err != nil {
+		return err
+	}
+	w := cmd.OutOrStdout()
+	err := c.show(w, p, func() { printPlan(w, &p) })
+	if err == nil && len(p.Refusals) > 0 {
+		err = &exitError{code: exitNoGo}
+	}
+	return err
+}
+
+func printPlan(w io.Writer, p *face.Plan) {
+	for i, s := range p.Steps {
+		fmt.Fprintf(w, "%2d  %s\n", i+1, s)
+	}
+	fmt.Fprintf(w, "plan digest %s  gates: %s\nUNDO  %s\n", p.Digest, p.Gates, p.Undo)
+	for _, r := range p.Refusals {
+		fmt.Fprintln(w, "would be refused:", r)
+	}
+	if len(p.Refusals) == 0 {
+		verb := "flip"
+		if p.To == "nats" {
+			verb = "rollback"
+		}
+		fmt.Fprintf(w, "NEXT  ehdbctl %s --scope %s --expect %s\n", verb, p.Scope, p.Digest)
+	}
+}
+
+func (c *remote) rollbackCommand() *cobra.Command {
+	q, all, dry := face.RollbackRequest{}, false, false
+	cmd := &cobra.Command{
+		Use: "rollback", Short: "Make the servers the authority of a stream again",
+		Long: `Make the servers the authority of a stream again. It waits until they have everything, so nothing is lost.
+
+With --emergency it does not wait. What that costs at most is shown first, and is not exceeded: should it have become more
+meanwhile, nothing is done.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			st, err := c.status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if !all && c.scope == "" {
+				return errors.New("give --scope, or --all")
+			}
+			found := false
+			for i := range st.Streams {
+				s := &st.Streams[i]
+				if s.Authority != "ehdb" || !matches(c.scope, s.Scope) {
+					continue
+				}
+				found = true
+				if dry {
+					err = errors.Join(err, c.dryRun(cmd, s.Scope, "nats"))
+					continue
+				}
+				err = errors.Join(err, c.rollback(cmd, s, q))
+			}
+			if !found {
+				return errors.New("EHDB is the authority of no such stream: there is nothing to roll back")
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&all, "all", false, "every stream, one after the other")
+	f.BoolVar(&dry, "dry-run", false, "only show what would be done")
+	f.BoolVar(&q.Emergency, "emergency", false, "do not wait for what the servers lack")
+	f.DurationVar(&q.MaxFence, "max-fence", 0, "how long clients may be held; 0: 1.5s")
+	return cmd
+}
+
+func (c *remote) rollback(cmd *cobra.Command, s *face.StreamState, q face.RollbackRequest) error {
+	q.Actor, q.Scope = c.actor(), s.Scope
+	if q.Emergency {
+		q.MaxLoss = s.Back.Lost
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: at most %d messages are lost and %d delivered twice\n", s.Scope, s.Back.Lost,
+			s.Back.Duplicates)
+	}
+	var m face.Move
+	if err := c.post(cmd.Context(), "/rollback", q, &m); err != nil {
+		return fmt.Errorf("%s: %w", s.Scope, err)
+	}
+	return c.moved(cmd, &m)
+}
+
+func (c *remote) completeCommand() *cobra.Command {
+	q := face.CompleteRequest{}
+	cmd := &cobra.Command{
+		Use: "complete", Short: "Give up the way back of a stream: this cannot be undone", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if !q.Understood {
+				return errors.New("the servers will not be kept equal any more, and nothing undoes that: say --i-understand")
+			}
+			q.Actor, q.Scope = c.actor(), scope
+			return c.change(cmd, "/complete", q, scope.String()+": the way back is given up")
+		},
+	}
+	cmd.Flags().BoolVar(&q.Understood, "i-understand", false, "that there is no way back")
+	return cmd
+}
+
+func (c *remote) shadowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "shadow", Short: "Keep a copy of a stream, or stop that", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var rate int64
+	for _, sub := range []struct{ use, short, what string }{
+		{"start", "Begin to copy a stream and to compare it", "the copy begins"},
+		{"stop", "Stop copying a stream and remove its copy", "the copy is removed"},
+		{"reset", "Remove a stream's copy and fill it anew", "the copy is filled anew"},
+	} {
+		s := &cobra.Command{Use: sub.use, Short: sub.short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return c.change(cmd, "/shadow", face.ShadowRequest{Actor: c.actor(), Scope: scope, Action: sub.use, Rate: rate}, sub.what)
+		}}
+		s.Flags().Int64Var(&rate, "rate", 0, "bytes a second for the history; 0: as fast as it goes")
+		cmd.AddCommand(s)
+	}
+	return cmd
+}
+
+func (c *remote) canaryCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "canary", Short: "Serve one consumer from here while NATS stays the authority", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var abort []string
+	for _, sub := range []struct{ use, short, what string }{
+		{"add", "Serve a consumer from here: --scope consumer=STREAM/NAME", "the consumer is served from here"},
+		{"rm", "Let the servers serve it again", "the consumer is served by the servers"},
+	} {
+		s := &cobra.Command{Use: sub.use, Short: sub.short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			name, ok := strings.CutPrefix(c.scope, "consumer=")
+			i := strings.LastIndexByte(name, '/')
+			if !ok || i < 0 {
+				return errors.New("give --scope consumer=STREAM/NAME")
+			}
+			scope, err := cutover.ParseScope(name[:i])
+			if err != nil {
+				return err
+			}
+			q := face.CanaryRequest{Actor: c.actor(), Scope: scope, Consumer: name[i+1:], Remove: sub.use == "rm", Abort: abort}
+			return c.change(cmd, "/canary", q, sub.what)
+		}}
+		s.Flags().StringSliceVar(&abort, "auto-abort-on", nil, "gates that end it: G4,G10,G11")
+		cmd.AddCommand(s)
+	}
+	return cmd
+}
+
+// modeCommand leads to the verbs that change a stream's mode.
+func (c *remote) modeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "mode [nats|shadow|ehdb]", Short: "Show the mode of the streams, or how to get one of them into another",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			st, err := c.status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			w := cmd.OutOrStdout()
+			for i := range st.Streams {
+				s := &st.Streams[i]
+				if !matches(c.scope, s.Scope) {
+					continue
+				}
+				line := fmt.Sprintf("%s  %s", s.Scope, s.Phase)
+				if len(args) == 1 {
+					line += "  " + way(s, args[0])
+				} else {
+					line += "  legal: " + strings.Join(s.Legal, ", ")
+				}
+				fmt.Fprintln(w, line)
+			}
+			return nil
+		},
+	}
+}
+
+// way is the verb that leads a stream to a mode.
+func way(s *face.StreamState, to string) string {
+	verb := ""
+	switch {
+	case to == string(s.Phase):
+		return "it is there"
+	case to == "nats" && s.Phase == face.PhaseShadow:
+		verb = "shadow stop"
+	case to == "shadow" && s.Phase == face.PhaseNATS:
+		verb = "shadow start"
+	case s.Phase == face.PhaseEHDB && (to == "nats" || to == "shadow"):
+		verb = "rollback"
+	case to == "ehdb" && (s.Phase == face.PhaseShadow || s.Phase == face.PhaseCanary):
+		verb = "flip"
+	default:
+		return "there is no way to " + to + "; legal: " + strings.Join(s.Legal, ", ")
+	}
+	return "ehdbctl " + verb + " --scope " + s.Scope.String()
+}
+
+func (c *remote) drillCommand() *cobra.Command {
+	q, wait := face.DrillRequest{}, true
+	cmd := &cobra.Command{
+		Use: "drill " + strings.Join(face.DrillKinds, "|"), Short: "Exercise a failure, as evidence for the gates",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			q.Actor, q.Scope, q.Kind = c.actor(), scope, args[0]
+			var d face.Drill
+			if err := c.post(cmd.Context(), "/drill", q, &d); err != nil {
+				return err
+			}
+			if wait {
+				if err := c.followDrill(cmd, &d); err != nil {
+					return err
+				}
+			}
+			w := cmd.OutOrStdout()
+			err = c.show(w, d, func() {
+				fmt.Fprintf(w, "drill %d %s on %s: %s  %s\n", d.ID, d.Kind, d.Scope, d.State, d.Result)
+				undoNext(w, "a drill leaves nothing behind but its evidence", "ehdbctl gates --scope "+d.Scope.String())
+			})
+			if err == nil && d.State == "failed" {
+				err = &exitError{code: exitNot}
+			}
+			return err
+		},
+	}
+	cmd.Flags().IntVar(&q.Load, "load", 0, "messages a second that are published meanwhile")
+	cmd.Flags().BoolVar(&wait, "wait", true, "wait until it is over, and show its steps")
+	return cmd
+}
+
+func (c *remote) followDrill(cmd *cobra.Command, d *face.Drill) error {
+	step := ""
+	for d.State == "running" {
+		if !pause(cmd.Context(), 500*time.Millisecond) {
+			return cmd.Context().Err()
+		}
+		st, err := c.status(cmd.Context())
+		if err != nil {
+			fmt.Fprintln(cmd.ErrOrStderr(), "the gateway does not answer, which may be the drill:", err)
+			continue
+		}
+		for _, other := range st.Drills {
+			if other.ID == d.ID {
+				*d = other
+			}
+		}
+		if d.Step != step {
+			step = d.Step
+			fmt.Fprintln(cmd.ErrOrStderr(), step)
+		}
+	}
+	return nil
+}
+
+func (c *remote) throttleCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "throttle REASON|off", Short: "Slow copying down, for a reason that the status names", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, what := c.actor(), "copying is slowed down"
+			if a.Reason = args[0]; args[0] == "off" {
+				a.Reason, what = "", "copying goes on at full speed"
+			}
+			return c.change(cmd, "/throttle", a, what)
+		},
+	}
+}

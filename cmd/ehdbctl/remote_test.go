@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/face"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
+	"github.com/noetl/ehdb-gateway/cutover/parity"
+)
+
+var orders = cutover.Scope{Account: "$G", Stream: "ORDERS"}
+
+// side is a stream in memory.
+type side []cutover.Record
+
+func (s side) State(context.Context, bool) (server.StreamState, error) {
+	return server.StreamState{Msgs: uint64(len(s)), FirstSeq: 1, LastSeq: s[len(s)-1].Seq}, nil
+}
+
+func (s side) Read(_ context.Context, from uint64, fn func(*cutover.Record, error) bool) error {
+	for i := range s {
+		if s[i].Seq >= from && !fn(&s[i], nil) {
+			break
+		}
+	}
+	return nil
+}
+
+func (s side) Get(_ context.Context, seq uint64) (*cutover.Record, error) {
+	for i := range s {
+		if s[i].Seq == seq {
+			return &s[i], nil
+		}
+	}
+	return nil, cutover.ErrNoRecord
+}
+
+// stage is a gateway's engine of one stream whose copy has one other byte. It remembers what it was asked for.
+type stage struct {
+	face.Engine // what is not here is not called
+	parity      *parity.Engine
+	facts       gate.Facts
+	phase       face.Phase
+	asked       []any
+}
+
+func (s *stage) Parity() *parity.Engine { return s.parity }
+
+func (s *stage) Status(context.Context) (*face.Status, error) {
+	p, err := s.parity.Status(orders)
+	st := face.StreamState{
+		Scope: orders, Phase: s.phase, Authority: "nats", Parity: &p, Legal: []string{"flip"},
+		Back: face.RollbackCard{Possible: s.phase == face.PhaseEHDB, Lost: 3, Duplicates: 1, Why: "n/a"},
+	}
+	if s.phase == face.PhaseEHDB {
+		st.Authority = "ehdb"
+	}
+	drill := face.Drill{ID: 4, Kind: "partition", State: "passed", Result: "0 lost"}
+	return &face.Status{
+		At: time.Now(), Server: "gw", Streams: []face.StreamState{st}, Controls: s.parity.SelfTest(), Drills: []face.Drill{drill},
+	}, err
+}
+
+func (s *stage) Gates(_ context.Context, sc cutover.Scope, p gate.Purpose) (gate.Report, error) {
+	return gate.Evaluate(s.facts, sc, gate.Options{Now: time.Now(), Purpose: p}), nil
+}
+
+func (s *stage) Inventory(context.Context) (*face.Inventory, error) {
+	return &face.Inventory{Digest: "d1", Streams: []face.PlannedStream{{Scope: orders, Kind: "kv", Refusals: []string{"a mirror"}}}}, nil
+}
+
+func (s *stage) Events(_ context.Context, after uint64, _ int, _ bool) ([]face.Event, error) {
+	if after > 0 {
+		return nil, nil
+	}
+	return []face.Event{{ID: 1, Kind: "shadow", Scope: orders, Text: "the copy begins"}}, nil
+}
+
+func (s *stage) Plan(_ context.Context, sc cutover.Scope, to string) (*face.Plan, error) {
+	p := &face.Plan{Scope: sc, To: to, Digest: "7c1e", Steps: []string{"hold", "drain"}, Undo: "ehdbctl rollback"}
+	if len(s.facts) == 0 {
+		p.Refusals = []string{"G8"}
+	}
+	return p, nil
+}
+
+func (s *stage) Flip(_ context.Context, r face.FlipRequest) (*face.Move, error) {
+	s.asked = append(s.asked, r)
+	if r.Expect == "stale" {
+		return nil, fmt.Errorf("the plan has changed: %w", face.ErrRefused)
+	}
+	return &face.Move{Scope: r.Scope, State: "done", To: "ehdb", Epoch: 42, Fence: .117, Undo: "ehdbctl rollback --scope $G/ORDERS"}, nil
+}
+
+func (s *stage) Rollback(_ context.Context, r face.RollbackRequest) (*face.Move, error) {
+	s.asked = append(s.asked, r)
+	return &face.Move{Scope: r.Scope, State: "done", To: "nats"}, nil
+}
+
+func (s *stage) Shadow(_ context.Context, r face.ShadowRequest) error {
+	s.asked = append(s.asked, r)
+	return nil
+}
+
+func (s *stage) Drill(_ context.Context, r face.DrillRequest) (*face.Drill, error) {
+	return &face.Drill{ID: 4, Kind: r.Kind, State: "running", Step: "cut"}, nil
+}
+
+// gateway serves a stage and returns a function that runs ehdbctl against it, with or without the operator's token.
+func gateway(t *testing.T) (s *stage, ctl func(withToken bool, args ...string) (int, string, string)) {
+	t.Helper()
+	e, err := parity.New(parity.Options{Interval: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nats := side{{Seq: 1, Time: 1, Subject: []byte("a"), Data: []byte("one")}, {Seq: 2, Time: 2, Subject: []byte("a"), Data: []byte("two")}}
+	ehdb := slices.Clone(nats)
+	ehdb[1].Data = []byte("tWo")
+	if err := e.Attach(parity.Stream{Scope: orders, NATS: nats, EHDB: ehdb, Config: &server.StreamConfig{}}); err != nil {
+		t.Fatal(err)
+	}
+	e.Tick(t.Context())
+	go e.Run(t.Context())
+	dir := t.TempDir()
+	token, err := face.Token(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = &stage{parity: e, phase: face.PhaseShadow}
+	mux := http.NewServeMux()
+	for p, h := range face.Routes(face.Options{Engine: s, Token: token}) {
+		mux.Handle(p, h)
+	}
+	hs := httptest.NewServer(mux)
+	t.Cleanup(hs.Close)
+	return s, func(withToken bool, args ...string) (int, string, string) {
+		args = append(args, "--server", hs.URL)
+		if withToken {
+			args = append(args, "--token-file", filepath.Join(dir, face.TokenFile))
+		}
+		var out, errs bytes.Buffer
+		code := run(t.Context(), args, &out, &errs)
+		return code, out.String(), errs.String()
+	}
+}
+
+func TestRemoteCommands(t *testing.T) {
+	_, ctl := gateway(t)
+	for _, tc := range []struct {
+		args  string
+		token bool
+		code  int
+		out   string // in standard output, or in standard error
+	}{
+		{"status", false, 0, "match 1 + not_comparable 0 + mismatch 1"},
+		{"status", false, 0, "digest DIFFER"},
+		{"status --scope O*", false, 0, "stream $G/ORDERS"},
+		{"status --json", false, 0, `"accounted_for": true`},
+		{"plan", false, 0, "a mirror"},
+		{"gates --scope ORDERS", false, exitNotEnough, "NOT ENOUGH EVIDENCE (UNKNOWN G1 G2"},
+		{"gates --scope ORDERS --explain g3", false, exitNotEnough, "this gate cannot be forced"},
+		{"gates", false, exitNot, "--scope is missing"},
+		{"events", false, 0, "the copy begins"},
+		{"diff show --scope ORDERS", false, 0, "full comparison 1: done"},
+		{"diff create --wait --scope ORDERS", true, 0, "full comparison 2: done"},
+		{"diff findings", false, 0, "data @1"},
+		{"diff findings --json", false, 0, `"redacted": true`},
+		{"diff explain ORDERS:2", false, 0, "--token-file"},
+		{"diff explain ORDERS:2", true, 0, `"tWo"`},
+		{"diff explain ORDERS:9", true, exitNot, "no such record"},
+		{"diff repair 2 --scope ORDERS", true, exitNot, "only a standby"},
+		{"diff known add x --first 2 --last 2 --scope ORDERS --reason case", true, 0, "UNDO  ehdbctl diff known rm x"},
+		{"parity self-test", false, 0, "lag_beyond_window"},
+		{"mode ehdb", false, 0, "ehdbctl flip --scope $G/ORDERS"},
+		{"mode", false, 0, "legal: flip"},
+		{"shadow start --scope ORDERS", false, exitNot, "operator's token"},
+		{"shadow start --scope ORDERS", true, 0, "UNDO  ehdbctl shadow stop"},
+		{"flip --dry-run --scope ORDERS", false, exitNoGo, "would be refused: G8"},
+		{"flip --scope ORDERS", true, 0, "fence 117ms"},
+		{"flip --scope ORDERS", true, 0, "UNDO  ehdbctl rollback"},
+		{"flip --scope ORDERS --expect stale", true, exitNot, "the plan has changed"},
+		{"rollback --all", true, exitNot, "nothing to roll back"},
+		{"complete --scope ORDERS", true, exitNot, "--i-understand"},
+		{"canary add --scope ORDERS", true, exitNot, "consumer=STREAM/NAME"},
+		{"drill partition --scope ORDERS", true, 0, "passed  0 lost"},
+		{"drill fire --scope ORDERS", true, exitNot, "kind:"},
+	} {
+		code, out, errs := ctl(tc.token, strings.Fields(tc.args)...)
+		if code != tc.code || !strings.Contains(out+errs, tc.out) {
+			t.Errorf("%s: exit %d\n%s%s", tc.args, code, out, errs)
+		}
+	}
+}
+
+func TestGatesExitCodes(t *testing.T) {
+	s, ctl := gateway(t)
+	s.facts = gate.Facts{gate.ControlsOKTicks: {Value: 0, At: time.Now(), Source: "test"}}
+	if code, out, _ := ctl(false, "gates", "--scope", "ORDERS"); code != exitNoGo || !strings.Contains(out, "NO-GO (FAIL G1") {
+		t.Fatal(code, out)
+	}
+	for _, name := range gate.FactNames() {
+		s.facts[name] = gate.Fact{At: time.Now(), NotApplicable: "not here"}
+	}
+	s.facts[gate.ControlsOKTicks] = gate.Fact{Value: 2, At: time.Now()}
+	code, out, _ := ctl(false, "gates", "--scope", "ORDERS", "--json")
+	var r gate.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Verdict != gate.Go {
+		t.Fatal(code, out, err)
+	}
+}
+
+// What an emergency costs is said before, and is the limit that is asked for.
+func TestEmergencySaysItsBound(t *testing.T) {
+	s, ctl := gateway(t)
+	s.phase = face.PhaseEHDB
+	code, _, errs := ctl(true, "rollback", "--all", "--emergency", "--reason", "fire")
+	if code != 0 || !strings.Contains(errs, "at most 3 messages are lost and 1 delivered twice") {
+		t.Fatal(code, errs)
+	}
+	if r, ok := s.asked[0].(face.RollbackRequest); !ok || r.MaxLoss != 3 || r.Reason != "fire" || r.By == "" || !r.Emergency {
+		t.Fatalf("%+v", s.asked)
+	}
+}
+
+func TestNoGatewayThere(t *testing.T) {
+	hs := httptest.NewServer(http.NotFoundHandler())
+	at := hs.URL
+	for _, want := range []string{"is it an ehdb-gateway", "cannot be asked"} {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), []string{"status", "--server", at}, &out, &errs); code != exitNot || !strings.Contains(errs.String(), want) {
+			t.Fatal(code, errs.String())
+		}
+		hs.Close()
+	}
+}
+
+func TestEvidenceIsNotOverwritten(t *testing.T) {
+	_, ctl := gateway(t)
+	name := filepath.Join(t.TempDir(), "bundle.tgz")
+	if code, _, errs := ctl(true, "evidence", "export", name); code != 0 {
+		t.Fatal(errs)
+	}
+	if b, err := os.ReadFile(name); err != nil || len(b) < 100 || b[0] != 0x1f {
+		t.Fatal(err)
+	}
+	if code, _, _ := ctl(true, "evidence", "export", name); code != exitNot {
+		t.Fatal("it was overwritten")
+	}
+}

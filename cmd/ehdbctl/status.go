@@ -1,0 +1,312 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/noetl/ehdb-gateway/cutover/face"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
+	"github.com/noetl/ehdb-gateway/cutover/parity"
+)
+
+func (c *remote) statusCommand() *cobra.Command {
+	watch := false
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show how the streams stand", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for {
+				st, err := c.status(cmd.Context())
+				if err != nil {
+					return err
+				}
+				w := cmd.OutOrStdout()
+				st.Streams = slices.DeleteFunc(st.Streams, func(s face.StreamState) bool { return !matches(c.scope, s.Scope) })
+				if err := c.show(w, st, func() { printStatus(w, st) }); err != nil || !watch {
+					return err
+				}
+				if !pause(cmd.Context(), 2*time.Second) {
+					return nil
+				}
+				fmt.Fprintln(w)
+			}
+		},
+	}
+	cmd.Flags().BoolVar(&watch, "watch", false, "show it again every two seconds")
+	return cmd
+}
+
+func printStatus(w io.Writer, st *face.Status) {
+	fmt.Fprintf(w, "gateway %s  version %s  bus %s  profile %s  route-epoch %d  as of %s\n", st.Server, st.Version, st.Mode,
+		st.Profile, st.Epoch, st.At.Format(time.TimeOnly))
+	if st.Verdict != "" {
+		fmt.Fprintln(w, st.Verdict)
+	}
+	if st.Throttle != "" {
+		fmt.Fprintln(w, "copying is slowed down:", st.Throttle)
+	}
+	if len(st.Streams) == 0 {
+		fmt.Fprintln(w, "no stream is under watch\nNEXT  ehdbctl plan")
+	}
+	for i := range st.Streams {
+		fmt.Fprintln(w)
+		printStream(w, &st.Streams[i], st)
+	}
+}
+
+func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
+	verdict := "not computed"
+	if s.Gates != nil {
+		verdict = s.Gates.Summary()
+	}
+	fmt.Fprintf(w, "stream %s  phase %s  route-epoch %d  authority %s  verdict %s\n", s.Scope,
+		strings.ToUpper(string(s.Phase)), s.Epoch, s.Authority, verdict)
+	if s.Busy != "" {
+		fmt.Fprintf(w, "  now       %s\n", s.Busy)
+	}
+	fmt.Fprintf(w, "  storage   NATS last %d | EHDB %d | ledger %d   lag %d msgs / %s\n", s.NATS.Last, s.EHDB.Last,
+		s.Ledger.Last, s.Copy.LagMessages, short(s.Copy.LagSeconds))
+	if s.Parity != nil {
+		printParity(w, s.Parity, st)
+	}
+	for _, l := range s.Latency {
+		fmt.Fprintf(w, "  latency   %-12s %-5s p50 %s  p99 %s  p99.9 %s  (n %d, util %.0f %%)\n", l.Kind, l.Side, short(l.P50),
+			short(l.P99), short(l.P999), l.N, 100*l.Utilisation)
+	}
+	if !s.Copy.Conserved {
+		fmt.Fprintf(w, "  queue     NOT CONSERVED: %d + %d in, %d out, %d pending\n", s.Copy.Enqueued,
+			s.Copy.EnqueuedAfterWait, s.Copy.Drained, s.Copy.Pending)
+	}
+	printBack(w, &s.Back)
+	if s.Reverse != nil {
+		fmt.Fprintf(w, "  reverse   the servers have %d, lag %d msgs / %s  %s%s\n", s.Reverse.Last, s.Reverse.Lag,
+			short(s.Reverse.Age), s.Reverse.Paused, s.Reverse.Error)
+	}
+	if s.LastErr != "" {
+		fmt.Fprintf(w, "  error     %s\n", s.LastErr)
+	}
+	if s.Undo != "" {
+		fmt.Fprintf(w, "  UNDO  %s\n", s.Undo)
+	}
+	if s.Next != "" {
+		fmt.Fprintf(w, "  NEXT  %s\n", s.Next)
+	}
+}
+
+func printBack(w io.Writer, b *face.RollbackCard) {
+	switch {
+	case !b.Possible:
+		fmt.Fprintf(w, "  rollback  n/a: %s\n", b.Why)
+	case b.Lossless:
+		fmt.Fprintf(w, "  rollback  lossless now: lost 0, at most %d twice, about %s\n", b.Duplicates, short(b.Seconds))
+	default:
+		fmt.Fprintf(w, "  rollback  NOT lossless now: lost %d, at most %d twice: %s\n", b.Lost, b.Duplicates, b.Why)
+	}
+}
+
+func printParity(w io.Writer, p *parity.Status, st *face.Status) {
+	n := &p.Counts
+	parts := []string{}
+	for _, s := range parity.States() {
+		if v := n.By[s]; v > 0 || s == parity.Match || s.Finding() {
+			parts = append(parts, fmt.Sprintf("%s %d", s, v))
+		}
+	}
+	equal := "=="
+	if !p.Digest.Equal {
+		equal = "DIFFER"
+	}
+	if !n.Accounted() {
+		equal += "  THE STATES DO NOT ADD UP"
+	}
+	fmt.Fprintf(w, "  parity    examined %d = %s\n", n.Examined, strings.Join(parts, " + "))
+	fmt.Fprintf(w, "            digest %s @%d (%s ago)   window %s, lag p99 %s (n %d)   unacknowledged %d\n", equal,
+		p.Digest.Through, ago(st.At, p.Digest.At), short(p.Window), short(p.Lag.P99), p.Lag.N, p.Unacknowledged)
+	if p.Error != "" {
+		fmt.Fprintf(w, "            CANNOT COMPARE since %s: %s\n", p.ErrorAt.Format(time.TimeOnly), p.Error)
+	}
+	failed := 0
+	for _, t := range st.Controls.Controls {
+		if !t.Expected {
+			failed++
+		}
+	}
+	fmt.Fprintf(w, "  controls  %d/%d detected (%s ago)\n", len(st.Controls.Controls)-failed, len(st.Controls.Controls),
+		ago(st.At, st.Controls.At))
+	for i := range p.Consumers {
+		r := &p.Consumers[i]
+		exact := "exact"
+		if !r.Exact {
+			exact = fmt.Sprintf("INEXACT (at most %d twice)", r.WorstCase)
+		}
+		known := fmt.Sprintf("stranded %d, drift %+d", r.Stranded, r.Drift)
+		if !r.Known {
+			known = "what it was offered is not known"
+		}
+		fmt.Fprintf(w, "  delivery  %s on %s: %s, pending %d, held %d, %s\n", r.Consumer, r.Side, known, r.NumPending,
+			r.AckPending, exact)
+	}
+}
+
+// short is a time in seconds for people.
+func short(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	switch {
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	case d >= time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	}
+	return d.Round(100 * time.Nanosecond).String()
+}
+
+func ago(now, then time.Time) string {
+	if then.IsZero() {
+		return "never"
+	}
+	return max(now.Sub(then), 0).Round(time.Second).String()
+}
+
+func (c *remote) planCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "plan", Short: "List what the servers hold and what speaks against moving it", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var inv face.Inventory
+			if err := c.get(cmd.Context(), "/inventory", nil, &inv); err != nil {
+				return err
+			}
+			w := cmd.OutOrStdout()
+			return c.show(w, inv, func() { printInventory(w, &inv) })
+		},
+	}
+}
+
+func printInventory(w io.Writer, inv *face.Inventory) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "STREAM\tKIND\tMESSAGES\tBYTES\tCONSUMERS\tCOPY\tFEATURES\tREFUSED")
+	for i := range inv.Streams {
+		s := &inv.Streams[i]
+		refused := strings.Join(s.Refusals, "; ")
+		if refused == "" {
+			refused = "no"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\n", s.Scope, s.Kind, s.Messages, size(int64(s.Bytes)), s.Consumers,
+			short(s.Seconds), strings.Join(s.Features, " "), refused)
+	}
+	_ = t.Flush()
+	for _, k := range inv.Clients {
+		fmt.Fprintf(w, "clients: %d of %s %s\n", k.Count, k.Lang, k.Version)
+	}
+	for _, n := range inv.Notes {
+		fmt.Fprintln(w, "note:", n)
+	}
+	fmt.Fprintf(w, "digest %s\nNEXT  ehdbctl shadow start --scope STREAM\n", inv.Digest)
+}
+
+func (c *remote) gatesCommand() *cobra.Command {
+	purpose, explain, watch := "flip", "", false
+	cmd := &cobra.Command{
+		Use: "gates", Short: "Compute whether a stream may be flipped",
+		Long: `Compute whether a stream may be flipped (or, with --for complete, whether the way back may be given up).
+
+Exit code: 0 GO, 2 NO-GO, 3 not enough evidence, 1 the gateway could not be asked.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			w := cmd.OutOrStdout()
+			for {
+				var r gate.Report
+				if err := c.get(cmd.Context(), "/gates", scopeQuery(scope, "for", purpose), &r); err != nil {
+					return err
+				}
+				if err := c.show(w, r, func() { printGates(w, &r, explain) }); err != nil {
+					return err
+				}
+				if code := r.Verdict.ExitCode(); code == 0 || !watch || !pause(cmd.Context(), 2*time.Second) {
+					if code == 0 {
+						return nil
+					}
+					return &exitError{code: code}
+				}
+			}
+		},
+	}
+	cmd.Flags().StringVar(&purpose, "for", purpose, "what for: flip or complete")
+	cmd.Flags().StringVar(&explain, "explain", "", "show every check of one gate")
+	cmd.Flags().BoolVar(&watch, "watch", false, "compute them again every two seconds until they say GO")
+	return cmd
+}
+
+func printGates(w io.Writer, r *gate.Report, explain string) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "GATE\tSTATE\tVALUE\tNEEDED\tN\tAGE\tWHAT\tWHY")
+	for i := range r.Gates {
+		g := &r.Gates[i]
+		if explain != "" && !strings.EqualFold(explain, g.ID) {
+			continue
+		}
+		state := string(g.State)
+		if g.Forced != "" {
+			state += " forced: " + g.Forced
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", g.ID, state, g.Value, g.Threshold, g.N, short(g.Age), g.Title, g.Reason)
+		if explain == "" {
+			continue
+		}
+		for _, k := range g.Checks {
+			fmt.Fprintf(t, "  %s\t%s\t%g\t%s %g\t%d\t%s of %s\t%s\t%s\n", k.Fact, k.State, k.Value, k.Op, k.Threshold, k.N,
+				short(k.Age), short(k.MaxAge), k.Source, k.Detail)
+		}
+		if !g.Forceable {
+			fmt.Fprintln(t, "  this gate cannot be forced")
+		}
+	}
+	_ = t.Flush()
+	fmt.Fprintf(w, "%s: %s (profile %s, for %s)\n", r.Scope, r.Summary(), r.Profile, r.Purpose)
+}
+
+func (c *remote) eventsCommand() *cobra.Command {
+	follow, after := false, uint64(0)
+	cmd := &cobra.Command{
+		Use: "events", Short: "Show what was done and what happened", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			w := cmd.OutOrStdout()
+			for {
+				q := map[string][]string{"after": {fmt.Sprint(after)}, "wait": {fmt.Sprint(follow)}}
+				var list face.EventList
+				if err := c.get(cmd.Context(), "/events", q, &list); err != nil {
+					if follow && cmd.Context().Err() != nil {
+						return nil
+					}
+					return err
+				}
+				for i := range list.Events {
+					e := &list.Events[i]
+					if after = e.ID; !matches(c.scope, e.Scope) {
+						continue
+					}
+					if err := c.show(w, e, func() {
+						fmt.Fprintf(w, "%d  %s  %-16s %-24s epoch %-5d %s  %s\n", e.ID, e.Time.Format(time.DateTime), e.Kind, e.Scope,
+							e.Epoch, e.Text, strings.TrimSpace(e.By+" "+e.Reason))
+					}); err != nil {
+						return err
+					}
+				}
+				if len(list.Events) == 0 && !follow {
+					return nil
+				}
+			}
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what happens")
+	cmd.Flags().Uint64Var(&after, "after", 0, "only those behind this number")
+	return cmd
+}
