@@ -58,8 +58,8 @@ func (s *Service) Lag(accountName, streamName, consumerName string) (Lag, error)
 	return Lag{}, errors.New(apiErr.Description)
 }
 
-// LagsOf returns the lags of the durable consumers of an account and a stream; both may be empty: of all. With the name of
-// a consumer it is Lag. The errors are Lag's.
+// LagsOf returns the lags of the durable consumers of an account and a stream; both may be empty: of all. With the name
+// of a consumer it is Lag. The errors are Lag's.
 func (s *Service) LagsOf(accountName, streamName, consumerName string) ([]Lag, error) {
 	if consumerName != "" {
 		l, err := s.Lag(accountName, streamName, consumerName)

@@ -21,8 +21,8 @@ func (a *app) feedPage() http.Handler {
 	case own == nil:
 		return noFeeds("feeds are off on this server: ehdb { feed {} } in its configuration turns them on")
 	case a.nats != nil:
-		return noFeeds("bus mode nats: the streams are the upstream servers', and there are no feeds of them; " +
-			"bus mode ehdb has feeds")
+		return noFeeds("bus mode " + string(a.cfg.Bus.Mode) + ": logins, and streams not moved yet, are the servers' " +
+			"upstream, and there are no feeds of them; bus mode ehdb has feeds")
 	case a.streams == nil:
 		return noFeeds("JetStream is off on this server, so there are no streams to have feeds of")
 	}

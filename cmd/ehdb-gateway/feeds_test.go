@@ -35,9 +35,14 @@ type feedClient struct {
 // openFeed asks for a feed, with headers as "Name: value".
 func openFeed(t *testing.T, url string, headers ...string) *feedClient {
 	t.Helper()
+	return openFeedWith(t, http.DefaultClient, url, headers...)
+}
+
+func openFeedWith(t *testing.T, client *http.Client, url string, headers ...string) *feedClient {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
-	resp, err := http.DefaultClient.Do(feedRequest(ctx, t, http.MethodGet, url, headers...))
+	resp, err := client.Do(feedRequest(ctx, t, http.MethodGet, url, headers...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,6 +471,56 @@ func TestFeedSlowReader(t *testing.T) {
 	}
 }
 
+// TestFeedHTTP2: with TLS many feeds share a connection, and one that is not read does not end the others.
+func TestFeedHTTP2(t *testing.T) {
+	dir := t.TempDir()
+	cert, certFile, keyFile := selfSigned(t, dir, "srv")
+	conf := filepath.Join(dir, "feed.conf")
+	if err := os.WriteFile(conf, fmt.Appendf(nil, "https_port: -1\nwrite_deadline: \"1s\"\nehdb { feed {} }\n"+
+		"tls { cert_file: %q, key_file: %q }\n", certFile, keyFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, "-js", "-sd", t.TempDir(), "-m", "0", "-c", conf)
+	js := fill(t, p.connect(nats.Secure(trusting(cert))), "s.a")
+	for range 50 {
+		if _, err := js.Publish(t.Context(), "s.big", make([]byte, 200_000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: trusting(cert), ForceAttemptHTTP2: true, MaxConnsPerHost: 1,
+	}}
+	url := p.http() + "/feed/$G/S"
+	openFeedWith(t, client, url) // is not read
+	var feeds []*feedClient
+	for range 20 {
+		f := openFeedWith(t, client, url+"?filter=s.a")
+		if f.resp.ProtoMajor != 2 {
+			t.Fatal(f.resp.Proto)
+		}
+		f.expect("1 on s.a")
+		feeds = append(feeds, f)
+	}
+	p.await("end of the slow reader", func() bool {
+		resp, err := client.Get(p.http() + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		page, err := io.ReadAll(resp.Body)
+		return err == nil && strings.Contains(string(page), "ehdb_sse_slow_readers_total 1\n") &&
+			strings.Contains(string(page), "ehdb_sse_connections 20\n")
+	})
+	put(t, js, "s.a")
+	for _, f := range feeds {
+		f.expect("52 on s.a")
+	}
+	p.signal(syscall.SIGTERM)
+	for _, f := range feeds {
+		f.expectBye("shutdown")
+	}
+}
+
 // TestNoFeeds: where there are none, the page says why.
 func TestNoFeeds(t *testing.T) {
 	p := start(t, "-js", "-sd", t.TempDir())
@@ -479,7 +534,7 @@ func TestNoFeeds(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"JetStream is off":                    {"-c", conf},
-		"bus mode nats: the streams are the ": {"-c", conf, "--upstream", "nats://127.0.0.1:1"},
+		"bus mode nats: logins, and streams ": {"-c", conf, "--upstream", "nats://127.0.0.1:1"},
 	} {
 		p := start(t, args...)
 		if code, text := refused(t, p.http()+"/feed/$G/S"); code != http.StatusNotImplemented || !strings.HasPrefix(text, want) {

@@ -21,9 +21,9 @@ const (
 	lagOfConsumer = lagOfStream + "/{consumer}"
 )
 
-// lagFigures is what a consumer has still to do: of the messages that are stored and match its filters, those it has not
-// acknowledged. They are counted, not inferred from a position. Figures that are not complete are not told: the page
-// says why instead. Seconds are as in the metrics ehdb_consumer_….
+// lagFigures is what a consumer has still to do: of the messages that are stored and match its filters, those it has
+// not acknowledged. They are counted, not inferred from a position. Figures that are not complete are not told: the
+// page says why instead. Seconds are as in the metrics ehdb_consumer_….
 type lagFigures struct {
 	Account  string `json:"account"`
 	Stream   string `json:"stream"`
@@ -63,7 +63,8 @@ type lagHead struct {
 type lagQuery struct{ account, stream, consumer string }
 
 // lagSource tells the figures, ordered by account, stream and consumer, and who keeps the streams. An error that wraps
-// jetstreamapi.ErrUnknown says that there is no such consumer, stream or account, any other that they are not known now.
+// jetstreamapi.ErrUnknown says that there is no such consumer, stream or account, any other that they are not known
+// now.
 type lagSource interface {
 	lags(ctx context.Context, q lagQuery) (list []lagFigures, source string, err error)
 }
@@ -213,9 +214,11 @@ func upstreamLags(account string, st *server.StreamDetail, name string) []lagFig
 			continue
 		}
 		f := lagFigures{
-			Account: account, Stream: st.Name, Consumer: c.Name, Pending: c.NumPending, AckPending: count(c.NumAckPending),
+			Account: account, Stream: st.Name, Consumer: c.Name,
+			Pending: c.NumPending, AckPending: count(c.NumAckPending),
 			Redelivered: count(c.NumRedelivered), Waiting: count(c.NumWaiting), LastSeq: st.State.LastSeq,
-			LastDelivery: age(c.TimeStamp, c.Delivered.Last, c.Created), LastAck: age(c.TimeStamp, c.AckFloor.Last, c.Created),
+			LastDelivery: age(c.TimeStamp, c.Delivered.Last, c.Created),
+			LastAck:      age(c.TimeStamp, c.AckFloor.Last, c.Created),
 		}
 		if c.Config != nil && c.Config.FilterSubject != "" {
 			f.Filters = []filterLag{{c.Config.FilterSubject, c.NumPending}}

@@ -1,5 +1,6 @@
-// Command feed follows a stream by HTTP alone: server-sent events, which need no NATS library. It drops its connection in
-// the middle and goes on behind the last event. With -page it serves page.html, which follows the same stream in a browser.
+// Command feed follows a stream by HTTP alone: server-sent events, which need no NATS library. It drops its connection
+// in the middle and goes on behind the last event. With -page it serves page.html, which follows the same stream in a
+// browser.
 package main
 
 import (
@@ -25,7 +26,7 @@ import (
 var page string
 
 func main() {
-	pages := flag.String("page", "", "serve a page that follows the stream, here (127.0.0.1:8000), and publish a tick a second")
+	pages := flag.String("page", "", "serve a page that follows the stream, as 127.0.0.1:8000, and publish to it")
 	flag.Parse()
 	if err := run(context.Background(), *pages); err != nil {
 		log.Fatal(err)

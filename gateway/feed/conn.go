@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -73,11 +74,7 @@ func (c *conn) run() ending {
 // bye tells the client why the feed ends.
 func (c *conn) bye(end ending, text string) ending {
 	c.buf = end.append(c.buf, text)
-	if gone := c.flush(); gone != "" {
-		return gone
-	}
-	_ = c.rc.SetWriteDeadline(time.Time{}) // the connection may serve other requests
-	return end
+	return cmp.Or(c.flush(), end)
 }
 
 // prime tells how long to wait before coming back, and where to go on if nothing else comes before.
@@ -164,6 +161,9 @@ func (c *conn) heartbeat(now time.Time) (ending, string) {
 // flush sends what is in the buffer. A client that takes nothing for the write deadline is disconnected: it finds
 // everything in the stream when it comes back.
 func (c *conn) flush() ending {
+	if len(c.buf) == 0 {
+		return ""
+	}
 	for b := c.buf; len(b) > 0; {
 		n := min(len(b), writeBytes)
 		start := time.Now()
@@ -182,6 +182,7 @@ func (c *conn) flush() ending {
 		c.s.stats.bytes.Add(uint64(n)) //nolint:gosec // a length
 		b = b[n:]
 	}
+	_ = c.rc.SetWriteDeadline(time.Time{}) // with HTTP/2 it would end the feed also while nothing is written
 	if c.buf = c.buf[:0]; cap(c.buf) > 2*writeBytes {
 		c.buf = nil
 	}
