@@ -14,12 +14,13 @@ import (
 // for an origin that went away only after a while, and not at the same time as the gateway does.
 
 // copyFields are fields of A and B in such a script. What B cannot store is not among them (both try it again, each at
-// its times), nor are other retentions of A (nats-server's has a consumer then) and direct gets that B answers for A.
+// its times), nor are other retentions of A (nats-server's has a consumer then), direct gets that B answers for A, and a
+// mirror's duplicate window, which nats-server drops when it starts again.
 var copyFields = func() map[string]values {
 	f := maps.Clone(streamFields)
 	for _, k := range []string{
 		"retention", "mirror_direct", "sealed", "discard", "discard_new_per_subject", "max_msg_size", "max_bytes",
-		"allow_msg_counter", "allow_msg_schedules", "no_ack", "first_seq",
+		"allow_msg_counter", "allow_msg_schedules", "no_ack", "first_seq", "duplicate_window",
 	} {
 		delete(f, k)
 	}
