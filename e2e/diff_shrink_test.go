@@ -72,7 +72,7 @@ func withoutEach(v map[string]any) (out []map[string]any) {
 			continue
 		case "filter_subject", "filter_subjects": // see keepFilter
 			continue
-		case "dest": // see streamFields
+		case "dest", "ack_policy": // see streamFields, diffAvoided
 			continue
 		}
 		rest := map[string]any{}

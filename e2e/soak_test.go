@@ -18,8 +18,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// soakFor is how long the soak loads the gateway.
+// soakFor is how long the soak loads the gateway: EHDB_SOAK (a duration), a minute in the slow suite, else some seconds.
 func soakFor() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("EHDB_SOAK")); err == nil {
+		return d
+	}
 	if os.Getenv("EHDB_SLOW") != "" {
 		return time.Minute
 	}
