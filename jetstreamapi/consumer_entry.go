@@ -154,10 +154,17 @@ func subscribeAll(s bus.Session, sid string, filters [2]string) error {
 	return nil
 }
 
-// stop ends the running consumer; waiting pull requests are answered with the status. Its state stays.
+// lateFor is how long an ended consumer still takes requests that were on their way to it.
+const lateFor = time.Second
+
+// stop ends the running consumer; waiting pull requests, and those that are on their way, are answered with the status.
+// Its state stays.
 func (c *consumerEntry) stop(status string) {
 	if c.session != nil {
-		c.session.Close()
+		for _, s := range c.session.Subscriptions() {
+			c.session.Unsubscribe(string(s.SID), 0)
+		}
+		time.AfterFunc(lateFor, c.session.Close)
 	}
 	if c.consumer == nil {
 		return

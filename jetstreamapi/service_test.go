@@ -116,6 +116,27 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 	}
 }
 
+// TestRequestsOnTheirWayAreAnswered: a pull request and an ack that were published before their consumer was deleted, and
+// come to it after, are answered all the same.
+func TestRequestsOnTheirWayAreAnswered(t *testing.T) {
+	svc, p := start(t, nil)
+	createStream(t, p, "S", "")
+	createConsumer(t, p, "S", "C", "")
+	other := newParty(t, svc.opts.Bus, "$G")
+	got := other.listen("late")
+	other.session.Publish(&bus.Msg{Subject: []byte("$JS.API.CONSUMER.MSG.NEXT.S.C"), Reply: []byte("late"), Data: []byte("1")})
+	if code := errCode(t, p.request(t, "$JS.API.CONSUMER.DELETE.S.C", "", "")); code != 0 {
+		t.Fatalf("the consumer is not deleted: %d", code)
+	}
+	other.session.Flush()
+	if a := receive(t, got); !strings.Contains(a.header, "409 Consumer Deleted") {
+		t.Errorf("the request is answered %+v", a)
+	}
+	if a := p.request(t, "$JS.API.CONSUMER.MSG.NEXT.S.C", "", ""); !a.nobody {
+		t.Errorf("the next request gets %v", a)
+	}
+}
+
 func TestUnusedEphemeralConsumerIsDeleted(t *testing.T) {
 	_, p := start(t, nil)
 	createStream(t, p, "S", "")
