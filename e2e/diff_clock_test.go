@@ -21,7 +21,7 @@ type clockTheme struct {
 	name   string
 	tick   time.Duration // 0: diffTick
 	stream string        // fields of A
-	lines  []string      // one is drawn for each line; C, D, E, SUBJECT and N are filled in
+	lines  []string      // one is drawn for each line; N, BATCH, SUBJECT and mSEQ are filled in
 	begin  []string      // after A is made
 }
 
@@ -34,8 +34,11 @@ const (
 )
 
 func makeConsumer(name, fields string) string {
-	return fmt.Sprintf(`api CONSUMER.CREATE.A.%s {"stream_name":"A","config":{"ack_policy":"explicit","%s":"%[1]s",%s}}`,
-		name, map[bool]string{true: "name", false: "durable_name"}[strings.Contains(fields, "inactive")], fields)
+	kind := "durable_name"
+	if strings.Contains(fields, "inactive") {
+		kind = "name"
+	}
+	return fmt.Sprintf(`api CONSUMER.CREATE.A.%[1]s {"stream_name":"A","config":{"ack_policy":"explicit","%[2]s":"%[1]s",%[3]s}}`, name, kind, fields)
 }
 
 var acks = []string{"ack A.C 0 +ACK", "acksync A.C 0 +ACK", "ack A.C 1 -NAK", "ack A.C 0 +TERM", "ack A.C 0 +WPI", "ack A.C 1 +ACK"}
@@ -130,7 +133,7 @@ var clockThemes = []clockTheme{
 		name: "schedules", tick: diffWheel, stream: `"allow_msg_schedules":true,"allow_msg_ttl":true`,
 		lines: []string{
 			`pub a.s mSEQ {"Nats-Schedule":"@at @+1s@","Nats-Schedule-Target":"SUBJECT"}`,
-			`pub a.t mSEQ {"Nats-Schedule":"@at @+1s@","Nats-Schedule-Target":"SUBJECT","Nats-Schedule-Source":"a.1"}`,
+			`pub a.t mSEQ {"Nats-Schedule":"@at @+1s@","Nats-Schedule-Target":"SUBJECT","Nats-Schedule-Source":"a.src"}`, "pub a.src mSEQ",
 			`pub a.u mSEQ {"Nats-Schedule":"@at @+1s@","Nats-Schedule-Target":"SUBJECT","Nats-Schedule-TTL":"1h"}`,
 			pubLine, "api STREAM.INFO.A", `api STREAM.PURGE.A {"filter":"a.s"}`, `pub a.t - {"Nats-Schedule-Next":"purge","Nats-Scheduler":"a.t"}`,
 		},

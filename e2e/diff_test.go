@@ -173,6 +173,38 @@ func TestDiffFinds(t *testing.T) {
 	}
 }
 
+// TestDiffFindsLateness: what comes due in another window on one side is found, and a script that is played too slowly for
+// its windows shows nothing.
+func TestDiffFindsLateness(t *testing.T) {
+	p := &diffPlayer{sides: newDiffSides(t), settle: diffSettle, patience: 300 * time.Millisecond}
+	script := []string{
+		`api STREAM.CREATE.A {"name":"A","subjects":["a.>"]}`, makeConsumer("C", `"max_waiting":3`), "tick 1.5s",
+		`pull A C 0 {"batch":1,"expires":` + soon + `}`, "tick 1.5s", infoLine,
+	}
+	inTime := func() (d *difference, err error) {
+		for range 10 { // a busy machine is late at times
+			if d, err = p.play(script); !p.clock.late {
+				break
+			}
+		}
+		return d, err
+	}
+	p.tamper = func(line string) string { return strings.Replace(line, soon, "2000000000", 1) }
+	d, err := inTime()
+	noErr(t, err)
+	if d == nil || d.line != "tick 1.5s" || d.what != "messages on in.A.C.0" {
+		t.Errorf("found %v", d)
+	}
+	p.tamper = nil
+	if d, err = inTime(); d != nil || err != nil || p.clock.late {
+		t.Errorf("without it: %v %v, late %v", d, err, p.clock.late)
+	}
+	p.settle = diffWindow + 100*time.Millisecond
+	if d, err = p.play(script); d != nil || err != nil || !p.clock.late {
+		t.Errorf("played slowly: %v %v, late %v", d, err, p.clock.late)
+	}
+}
+
 // TestDiffScript plays the script in the file EHDB_DIFF_SCRIPT and prints what each side says, for working on a
 // difference.
 func TestDiffScript(t *testing.T) {

@@ -169,6 +169,24 @@ func TestStreamLimits(t *testing.T) {
 	}
 }
 
+// TestDirectGetOfTooMany: a multi_last of more subjects than NATS answers for.
+func TestDirectGetOfTooMany(t *testing.T) {
+	compare(t, func(t *testing.T, e endpoint, tr *transcript) {
+		nc := connect(t, e.URL)
+		api(t, nc, tr, `STREAM.CREATE.G {"name":"G","subjects":["g.>"],"allow_direct":true}`)
+		for i := range 1025 {
+			noErr(t, nc.Publish(fmt.Sprint("g.", i), nil))
+		}
+		_, err := nc.Request("g.0", nil, 10*time.Second) // all are stored then
+		noErr(t, err)
+		for _, body := range []string{`{"multi_last":["g.>"]}`, `{"multi_last":["g.>"],"batch":5}`, `{"multi_last":["g.*"],"up_to_seq":1000}`} {
+			m, err := nc.Request("$JS.API.DIRECT.GET.G", []byte(body), 2*time.Second)
+			noErr(t, err)
+			tr.Add("%s: %s %s", body, m.Header.Get("Status"), m.Header.Get("Description"))
+		}
+	})
+}
+
 func TestDirectGet(t *testing.T) {
 	compare(t, func(t *testing.T, e endpoint, tr *transcript) {
 		nc := connect(t, e.URL)
