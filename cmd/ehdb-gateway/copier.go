@@ -1,89 +1,50 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"log/slog"
-	"sync"
-	"time"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/capture"
 	"github.com/noetl/ehdb-gateway/cutover/flip"
-	"github.com/noetl/ehdb-gateway/cutover/origin"
 )
 
 // Capture implements flip.Site.
-func (s *site) Capture(name string, to cutover.Copy) flip.Capture {
-	return &copier{from: s.conn.Stream(name), to: to, log: s.log}
-}
-
-// copier copies a stream into its standby.
-type copier struct {
-	from   *origin.Stream
-	to     cutover.Copy
-	log    *slog.Logger
-	mu     sync.Mutex // held while it copies
-	cancel context.CancelFunc
-	done   chan struct{}
-}
-
-func (c *copier) Start() {
-	ctx, cancel := context.WithCancel(context.Background())
-	c.cancel, c.done = cancel, make(chan struct{})
-	go func() {
-		defer close(c.done)
-		for ctx.Err() == nil {
-			st, err := c.to.State(ctx, false)
-			if err == nil {
-				err = c.from.Follow(ctx, st.LastSeq+1, func(batch []cutover.Record, _ bool) error { return c.apply(batch) })
-			}
-			if ctx.Err() == nil {
-				c.log.Warn("Copying {stream}: {error}", slog.String("stream", c.from.Name()), slog.Any("error", err))
-				time.Sleep(time.Second)
-			}
-		}
-	}()
-}
-
-func (c *copier) apply(batch []cutover.Record) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for len(batch) > 0 {
-		n, stall, err := c.to.Apply(batch)
-		if err != nil {
-			return err
-		}
-		if batch = batch[n:]; stall != nil {
-			<-stall
-		}
-	}
-	return nil
-}
-
-func (c *copier) Stop() {
-	if c.cancel != nil {
-		c.cancel()
-		<-c.done
-		c.cancel = nil
-	}
-}
-
-func (c *copier) Nudge(last uint64) { c.from.Nudge(last) }
-
-func (c *copier) Settle(ctx context.Context, last uint64) error {
-	st, err := c.to.State(ctx, false)
-	if err != nil {
-		return err
-	}
-	err = c.from.Read(ctx, st.LastSeq+1, func(r *cutover.Record, err error) bool {
-		return err == nil && r.Seq <= last && c.apply([]cutover.Record{*r}) == nil
+func (s *site) Capture(name string, _ cutover.Copy) flip.Capture {
+	m := s.mover
+	c := capture.New(capture.Options{
+		Scope: cutover.Scope{Account: s.conn.Account(), Stream: name},
+		From:  s.conn.Stream(name), To: m.a.streams.svc.Cutover(),
+		Rate: int(m.a.cfg.Bus.CopyRate), Busy: m.busy, Logger: m.a.log.Logger,
 	})
-	up, failed := c.from.State(ctx, true)
-	if err := errors.Join(err, failed); err != nil {
-		return err
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.copies[cutover.Scope{Account: s.conn.Account(), Stream: name}] = c
+	return c
+}
+
+// busy returns why copying what is behind has to wait.
+func (m *mover) busy() string {
+	st := m.a.streams.svc.Store()
+	switch {
+	case st == nil:
+		return "the data directory is being opened again"
+	case st.Stall() != nil:
+		return "the data directory has its hands full"
 	}
-	if last > 0 {
-		err = c.to.Advance(last, up.LastTime.UnixNano())
+	return ""
+}
+
+// captured returns how far the copies of streams are, by account and stream.
+func (m *mover) captured() []capture.Status {
+	m.mu.Lock()
+	list := slices.Collect(maps.Values(m.copies))
+	m.mu.Unlock()
+	out := make([]capture.Status, len(list))
+	for i, c := range list {
+		out[i] = c.Status()
 	}
-	return errors.Join(err, c.to.Remove(up.Deleted), c.to.RemoveBelow(up.FirstSeq), c.to.Durable(ctx, last))
+	slices.SortFunc(out, func(a, b capture.Status) int { return strings.Compare(a.Scope.String(), b.Scope.String()) })
+	return out
 }

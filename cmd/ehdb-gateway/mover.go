@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/capture"
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/origin"
 	"github.com/noetl/ehdb-gateway/cutover/relay"
@@ -26,6 +27,9 @@ type mover struct {
 	conns  map[string]*origin.Conn
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
+
+	mu     sync.Mutex
+	copies map[cutover.Scope]*capture.Capturer // what copies each stream, or did
 }
 
 // newMover returns nil when no stream is, or is to be, on its way.
@@ -33,7 +37,9 @@ func newMover(a *app) *mover {
 	if !a.cfg.Bus.Cutover {
 		return nil
 	}
-	return &mover{a: a, relay: relay.New(), conns: make(map[string]*origin.Conn)}
+	return &mover{a: a, relay: relay.New(), conns: make(map[string]*origin.Conn),
+		copies: make(map[cutover.Scope]*capture.Capturer),
+	}
 }
 
 // open takes up what is on its way, before any client is served.
@@ -91,13 +97,13 @@ func (m *mover) site(account string) (flip.Site, error) {
 		return nil, fmt.Errorf("the gateway has no login of its own in account %s: bus { accounts { %q { ... } } }",
 			account, account)
 	}
-	return &site{c, m.a.log.Logger}, nil
+	return &site{c, m}, nil
 }
 
 // site is the servers as an account sees them.
 type site struct {
-	conn *origin.Conn
-	log  *slog.Logger
+	conn  *origin.Conn
+	mover *mover
 }
 
 // Conn implements flip.Site.

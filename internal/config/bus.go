@@ -28,8 +28,11 @@ type Bus struct {
 	Monitor        []*url.URL    // monitoring pages of the servers upstream
 	Cutover        bool          // streams are copied from the servers upstream, or are on their way
 	Accounts       []BusAccount  // how the gateway itself logs in to them, by name
+	CopyRate       int64         // bytes per second while a copy is behind, for each stream; 0: no bound
 	Streams        []string      // which streams are copied, * standing for any characters; none: all
 }
+
+const defaultCopyRate = 64 << 20
 
 const (
 	minConnectTimeout = 100 * time.Millisecond
@@ -38,7 +41,7 @@ const (
 
 // bus reads the bus {} block.
 func (d *decoder) bus(v any) Bus {
-	var b Bus
+	b := Bus{CopyRate: defaultCopyRate}
 	var mode string
 	d.block("bus", v, map[string]func(field){
 		"mode":     func(f field) { f.text(&mode, string(ModeEHDB), string(ModeNATS), string(ModeShadow)) },
@@ -51,6 +54,7 @@ func (d *decoder) bus(v any) Bus {
 		"proxy_key_file": func(f field) { b.ProxyKey = f.seed() },
 		"tls":            func(f field) { d.busTLS(f, &b) },
 		"accounts":       func(f field) { b.Accounts = f.busAccounts() },
+		"copy_rate":      func(f field) { f.size(&b.CopyRate, 0) },
 		"streams":        func(f field) { b.Streams = f.streamPatterns() },
 	})
 	b.Mode = Mode(strings.ToLower(mode))
