@@ -158,4 +158,9 @@ func (s StandbyRepairer) Put(ctx context.Context, records []cutover.Record) erro
 }
 
 // Remove implements Repairer.
-func (s StandbyRepairer) Remove(_ context.Context, seqs []uint64) error { return s.Copy.Remove(seqs) }
+func (s StandbyRepairer) Remove(ctx context.Context, seqs []uint64) error {
+	if err := s.Copy.Remove(seqs); err != nil {
+		return err
+	}
+	return s.Durable(ctx, 0)
+}
