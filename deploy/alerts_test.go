@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -10,9 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/promql/parser"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/face"
+	"github.com/noetl/ehdb-gateway/cutover/parity"
 	"github.com/noetl/ehdb-gateway/internal/metrics"
 )
 
@@ -62,9 +68,12 @@ func families(t *testing.T) map[string]bool {
 		Durables:  func(fn func(metrics.Durable)) { fn(metrics.Durable{Filters: []string{"s"}}) },
 		Shards:    1,
 	}
-	before := metrics.Sources{Upstream: func() metrics.Upstream {
-		return metrics.Upstream{Servers: []metrics.UpstreamServer{{Name: "n"}}}
-	}}
+	before := metrics.Sources{
+		Upstream: func() metrics.Upstream {
+			return metrics.Upstream{Servers: []metrics.UpstreamServer{{Name: "n"}}}
+		},
+		Extra: []prometheus.Collector{face.Metrics(compared(t))},
+	}
 	names := map[string]bool{}
 	for _, s := range []metrics.Sources{own, before} {
 		m := metrics.New()
@@ -78,6 +87,30 @@ func families(t *testing.T) map[string]bool {
 		}
 	}
 	return names
+}
+
+// nothing is a stream without messages.
+type nothing struct{ cutover.Reader }
+
+func (nothing) State(context.Context, bool) (server.StreamState, error) {
+	return server.StreamState{}, nil
+}
+
+// compared returns an engine that compares a stream with a consumer.
+func compared(t *testing.T) *parity.Engine {
+	t.Helper()
+	e, err := parity.New(parity.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Attach(parity.Stream{
+		Scope: cutover.Scope{Account: "$G", Stream: "S"}, NATS: nothing{}, EHDB: nothing{}, Config: &server.StreamConfig{},
+		Consumers: func(context.Context) ([]parity.Consumer, error) { return []parity.Consumer{{Name: "c"}}, nil },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	e.Tick(t.Context())
+	return e
 }
 
 // TestAlerts: every expression is one, speaks of series that exist, and leads to a section of the runbook.

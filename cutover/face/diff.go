@@ -2,6 +2,7 @@ package face
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -200,6 +201,9 @@ func (a *api) knownAdd(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if err := e.AddKnown(k); err != nil {
+		if errors.Is(err, parity.ErrUnknown) {
+			return nil, err
+		}
 		return nil, badRequestError{err}
 	}
 	return done{Done: true, Undo: "ehdbctl diff known rm " + k.Name + " --scope " + k.Scope.String()}, nil
@@ -215,10 +219,11 @@ func (a *api) knownRemove(r *http.Request) (any, error) {
 		return nil, err
 	}
 	name := r.URL.Query().Get("name")
-	if !e.RemoveKnown(scope, name) {
-		return nil, fmt.Errorf("known divergence %q of %s: %w", name, scope, ErrUnknown)
+	ok, err := e.RemoveKnown(scope, name)
+	if err == nil && !ok {
+		err = fmt.Errorf("known divergence %q of %s: %w", name, scope, ErrUnknown)
 	}
-	return done{Done: true}, nil
+	return done{Done: true}, err
 }
 
 // selfTest runs the controls. Its JSON is that of the source system: controls_ok, and controls with control, expected and

@@ -40,7 +40,9 @@ var (
 		"1 if all controls of the comparison were as expected the last time, else 0.")
 	findingsNow     = gauge("ehdb_crossstore_findings", "Findings that are kept.")
 	findingsDropped = counter("ehdb_crossstore_findings_dropped_total", "Findings for which there was no room.")
-	knownNow        = gauge("ehdb_crossstore_known_divergences", "Divergences that are listed as known.")
+	apiTotal        = counter("ehdb_crossstore_api_total",
+		"Answers of the JetStream API that were compared, by outcome; ignored counts differences that are let pass.", "outcome")
+	knownNow = gauge("ehdb_crossstore_known_divergences", "Divergences that are listed as known.")
 
 	parityTotal = counter("ehdb_crossstore_parity_total", "Comparisons by outcome.", "account", "stream", "outcome")
 	divergence  = counter("ehdb_crossstore_divergence_total",
@@ -89,6 +91,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(findingsNow, float64(st.Findings))
 	send(findingsDropped, float64(st.Dropped))
 	send(knownNow, float64(st.Known))
+	api := c.e.API().Stats()
+	send(apiTotal, float64(api.Equal), "equal")
+	send(apiTotal, float64(api.Differ), "differ")
+	send(apiTotal, float64(api.Ignored), "ignored")
 	for i := range st.Streams {
 		c.stream(&st.Streams[i], send)
 	}

@@ -27,6 +27,7 @@ type Options struct {
 	Full         time.Duration // between comparisons from the first record on; 0: 1 h
 	Removal      time.Duration // how long a copy may keep what the authority removed; 0: 30 s
 	Findings     int           // how many are kept; 0: 10,000
+	Dir          string        // where the list of known divergences is kept; "": nowhere
 	Logger       *slog.Logger
 	Clock        func() time.Time // nil: time.Now
 }
@@ -52,6 +53,7 @@ type Stream struct {
 type Engine struct {
 	o       Options
 	compare comparator
+	api     API
 	store   findings
 	known   knowns
 
@@ -98,7 +100,7 @@ func New(o Options) (*Engine, error) {
 		kick: make(chan struct{}, 1),
 	}
 	e.store = findings{limit: o.Findings, byPlace: map[place]*Finding{}}
-	return e, nil
+	return e, e.known.load(o.Dir)
 }
 
 // Attach begins to compare a stream from its first record on, in the place of what was known of it: after a reset of the
@@ -308,12 +310,12 @@ func (e *Engine) AddKnown(k Known) error {
 }
 
 // RemoveKnown takes one off the list and tells whether it was there.
-func (e *Engine) RemoveKnown(scope cutover.Scope, name string) bool {
-	ok := e.known.remove(scope, name)
+func (e *Engine) RemoveKnown(scope cutover.Scope, name string) (bool, error) {
+	ok, err := e.known.remove(scope, name)
 	if ok {
 		_ = e.Full(scope) // a stream that is not compared any more needs none
 	}
-	return ok
+	return ok, err
 }
 
 // Known returns the known divergences.
@@ -325,3 +327,6 @@ func (e *Engine) Inspect(ctx context.Context) SelfTest {
 	t.OKTicks = e.SelfTest().OKTicks
 	return t
 }
+
+// API compares answers of the JetStream API.
+func (e *Engine) API() *API { return &e.api }

@@ -154,6 +154,10 @@ func attachFixture(t *testing.T, change func(s *Stream)) (*Engine, *fixture) {
 
 func TestKnownDivergencesAreIgnoredUntilTheyExpire(t *testing.T) {
 	e, f := attachFixture(t, nil)
+	dir := t.TempDir()
+	if err := e.known.load(dir); err != nil {
+		t.Fatal(err)
+	}
 	f.copy.at(3).Data[0] ^= 1
 	tickUntil(t, e, "found", func(st Status) bool { return st.Counts.By[Mismatch] == 1 })
 	k := Known{Name: "case-1", Scope: testScope, First: 3, Last: 3, Reason: "written by an older build"}
@@ -163,6 +167,9 @@ func TestKnownDivergencesAreIgnoredUntilTheyExpire(t *testing.T) {
 	k.Expires = time.Now().Add(2 * testWindow)
 	if err := e.AddKnown(k); err != nil {
 		t.Fatal(err)
+	}
+	if again, err := New(Options{Dir: dir}); err != nil || len(again.Known()) != 1 || again.Known()[0].Reason != k.Reason {
+		t.Fatal("a restart forgets it", err)
 	}
 	tickUntil(t, e, "ignored", func(st Status) bool {
 		return st.Counts.By[Ignored] == 1 && st.Counts.Diverged() == 0 && st.Digest.Equal

@@ -1,7 +1,11 @@
 package parity
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -22,10 +26,56 @@ type Known struct {
 // maxKnown bounds the list: what needs more is not known, it is broken.
 const maxKnown = 1000
 
-// knowns is the list of known divergences.
+// knowns is the list of known divergences, kept in a file.
 type knowns struct {
+	file string // "": not kept
+
 	mu   sync.Mutex
 	list []Known
+}
+
+// knownFile is its name in Options.Dir.
+const knownFile = "known-divergences.json"
+
+func (k *knowns) load(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	k.file = filepath.Join(dir, knownFile)
+	b, err := os.ReadFile(k.file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &k.list)
+	}
+	if err != nil {
+		return fmt.Errorf("the known divergences in %s cannot be read: %w", k.file, err)
+	}
+	return nil
+}
+
+// save writes the list. mu is held.
+func (k *knowns) save() error {
+	if k.file == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(k.list, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(k.file), knownFile+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), k.file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
 }
 
 func (k *knowns) add(n Known, now time.Time) error {
@@ -44,15 +94,18 @@ func (k *knowns) add(n Known, now time.Time) error {
 		return errors.New("there are too many known divergences: reset and fill the copy anew")
 	}
 	k.list = append(k.list, n)
-	return nil
+	return k.save()
 }
 
-func (k *knowns) remove(scope cutover.Scope, name string) bool {
+func (k *knowns) remove(scope cutover.Scope, name string) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	n := len(k.list)
 	k.list = slices.DeleteFunc(k.list, func(o Known) bool { return o.Name == name && o.Scope == scope })
-	return len(k.list) < n
+	if len(k.list) == n {
+		return false, nil
+	}
+	return true, k.save()
 }
 
 // expire takes out what has expired and returns the streams that it was about.
@@ -67,6 +120,9 @@ func (k *knowns) expire(now time.Time) []cutover.Scope {
 		}
 		return gone
 	})
+	if len(out) > 0 {
+		_ = k.save() // one that has expired expires again after a restart
+	}
 	return out
 }
 
