@@ -26,13 +26,18 @@ func (s *Server) initInfo() error {
 		Headers: !o.NoHeaderSupport, MaxPayload: o.MaxPayload, JetStream: s.options.JetStream,
 		Cluster: o.Cluster.Name, Domain: o.JetStreamDomain, XKey: s.xkey, APILevel: server.JSApiLevel,
 	}
-	if o.ClientAdvertise != "" {
-		host, port, err := advertised(o.ClientAdvertise, s.port)
-		if err != nil {
+	return s.advertise(o.ClientAdvertise)
+}
+
+// advertise has INFO name an address that is not the one listened on; empty: that one. s.mu is held.
+func (s *Server) advertise(address string) (err error) {
+	host, port := s.options.Server.Host, s.port
+	if address != "" {
+		if host, port, err = advertised(address, s.port); err != nil {
 			return err
 		}
-		s.info.Host, s.info.Port = host, port
 	}
+	s.info.Host, s.info.Port = host, port
 	return nil
 }
 

@@ -37,6 +37,14 @@ func (s *Server) SetOptions(o *server.Options) error {
 	old := s.settings.Load()
 	next.Server.Host, next.Server.Port, next.Server.ServerName = old.Host, old.Port, old.ServerName
 	set := newSettings(&next)
+	if old.ClientAdvertise != set.ClientAdvertise {
+		s.mu.Lock()
+		err := s.advertise(set.ClientAdvertise)
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
 	s.settings.Store(set)
 	clients := s.connected()
 	if over := len(clients) - max(set.MaxConn, 0); over > 0 {

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -302,7 +306,7 @@ func TestReload(t *testing.T) {
 	const failed = "[ERR] Failed to reload server configuration: "
 	reload("prot: 4222\n", failed+file+`:1:0: unknown field "prot"`)
 	reload("ehdb { shards: 3 }\n", failed+"config reload not supported for ehdb")
-	reload("http_base_path: /m\n", failed+"config reload not supported for http_base_path: old=, new=/m")
+	reload("http_base_path: /m\n", failed+"config reload not supported for HTTPBasePath: old=, new=/m")
 	reload("tls { cert_file: x, key_file: y }\n", failed)
 	if !nc.IsConnected() || nc.MaxPayload() != 1000 {
 		t.Fatal("a reload that failed changed something")
@@ -324,6 +328,114 @@ func TestReload(t *testing.T) {
 	p.signal(syscall.SIGHUP)
 	p.awaitLog(failed + "can only reload config when a file is provided")
 	p.stop()
+}
+
+// A reload moves the log and the files that name the process, and what INFO names for the address.
+func TestReloadMovesFiles(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "c.conf")
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte("listen: \"127.0.0.1:-1\"\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	has := func(name, text string) func() bool {
+		return func() bool { b, err := os.ReadFile(in(name)); return err == nil && strings.Contains(string(b), text) }
+	}
+	put(fmt.Sprintf("log_file: %q\npid_file: %q\n", in("log1"), in("pid1")))
+	cmd := command(t, "-c", file)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, cmd: cmd, log: in("log1"), ended: make(chan error, 1)}
+	go func() { p.ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	p.awaitLog("Server is ready")
+	if err := os.Mkdir(in("ports"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	put(fmt.Sprintf("log_file: %q\npid_file: %q\nports_file_dir: %q\nlogtime: false\nclient_advertise: \"h:99\"\n",
+		in("log2"), in("pid2"), in("ports")))
+	p.signal(syscall.SIGHUP)
+	pid := strconv.Itoa(cmd.Process.Pid)
+	p.await("the other log", has("log2", "["+pid+"] [INF] Reloaded server configuration"))
+	p.await("the other pid file", has("pid2", pid))
+	if _, err := os.Stat(in("pid1")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the old pid file: %v", err)
+	}
+	ports, err := filepath.Glob(in("ports/*.ports"))
+	if err != nil || len(ports) != 1 {
+		t.Fatalf("%v %v", ports, err)
+	}
+	b, err := os.ReadFile(ports[0])
+	if err := errors.Join(err, json.Unmarshal(b, &p.ports)); err != nil {
+		t.Fatal(err)
+	}
+	nc := p.connect(nats.IgnoreDiscoveredServers())
+	if info := nc.ConnectedUrl(); info == "" {
+		t.Error("not connected")
+	}
+	c, err := net.Dial("tcp", strings.TrimPrefix(p.ports.Nats[0], "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, `"host":"h","port":99`) {
+		t.Errorf("%q %v", line, err)
+	}
+	put(fmt.Sprintf("log_file: %q\npid_file: %q\nports_file_dir: %q\nlogtime: false\n", in("none/log"), in("pid2"), in("ports")))
+	p.signal(syscall.SIGHUP)
+	p.await("a complaint", has("log2", "[ERR] Failed to reload server configuration: log file: "))
+	p.signal(syscall.SIGTERM)
+	p.exit()
+	for _, name := range []string{"pid2", "ports/" + filepath.Base(ports[0])} {
+		if _, err := os.Stat(in(name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there", name)
+		}
+	}
+}
+
+// -sl finds a process by its id, and by its name where there is one of that name.
+func TestSignalsByIDAndName(t *testing.T) {
+	p := start(t)
+	id := strconv.Itoa(p.cmd.Process.Pid)
+	if _, errs, code := once(t, "-sl", "reload="+id); code != 0 {
+		t.Errorf("reload: %q (%d)", errs, code)
+	}
+	p.awaitLog(`Trapped "hangup" signal`)
+	if _, errs, code := once(t, "-sl", "quit="+id); code != 0 {
+		t.Errorf("quit: %q (%d)", errs, code)
+	}
+	p.exit()
+	// In a space of processes of its own, so that the name means no other on the machine.
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(t.TempDir(), program)
+	if err := os.Symlink(exe, bin); err != nil {
+		t.Fatal(err)
+	}
+	script := `
+		"$0" -sl reload && exit 1
+		"$0" -a 127.0.0.1 -p -1 -l "$1" & pid=$!
+		until grep -q "Server is ready" "$1"; do sleep 0.05; done
+		"$0" -sl ldm=nonsense && exit 2
+		"$0" -sl reload || exit 3
+		until grep -q "Trapped .hangup. signal" "$1"; do sleep 0.05; done
+		"$0" -sl term || exit 4
+		wait $pid`
+	c := exec.CommandContext(t.Context(), "unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, bin, filepath.Join(t.TempDir(), "log"))
+	c.Env = append(os.Environ(), asServer+"=1")
+	out, err := c.CombinedOutput()
+	if strings.Contains(string(out), "unshare:") {
+		t.Skipf("no space of processes of its own to be had here: %s", out)
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 func TestSignalsFromTheCommandLine(t *testing.T) {

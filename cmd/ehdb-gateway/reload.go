@@ -10,6 +10,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/internal/config"
+	"github.com/noetl/ehdb-gateway/internal/logging"
 )
 
 // reload reads the configuration again and puts it in force. On an error everything stays as it was.
@@ -23,13 +24,29 @@ func (a *app) reload() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(settled(a.cfg, next), sameResolver(a.cfg, next)); err != nil {
+	if err := sameResolver(a.cfg, next); err != nil {
 		return err
+	}
+	if err := settled(a.cfg, next); err != nil {
+		return err
+	}
+	var newLog *logging.Prepared // nil: it stays
+	if logSettingsOf(a.cfg.Server) != logSettingsOf(next.Server) {
+		if newLog, err = a.log.Prepare(logOptions(next)); err != nil {
+			return err
+		}
 	}
 	a.gw.SetLimits(connLimits(next))
 	if err := a.gw.SetOptions(next.Server); err != nil {
+		if newLog != nil {
+			err = errors.Join(err, newLog.Discard())
+		}
 		return err
 	}
+	if newLog != nil {
+		a.complain(newLog.Use())
+	}
+	a.moveFiles(next.Server)
 	if a.tenants == nil {
 		a.links.Replace(allAccounts(next))
 	}
@@ -66,55 +83,93 @@ func connLimits(cfg *config.Config) map[string]auth.Limits {
 	return out
 }
 
-// settled is an error if next differs from now in what is settled at the start.
+// settled is an error if next differs from now in what is settled at the start: what nats-server does not reload either,
+// with its text, and what is ours.
 func settled(now, next *config.Config) error {
 	o, n := now.Server, next.Server
-	if o.JetStreamKey != n.JetStreamKey || cipherOf(o) != cipherOf(n) { // their values are nobody's business
-		return errors.New("config reload not supported for jetstream.key and jetstream.cipher: restart to change them")
-	}
 	type setting struct {
-		key      string
+		name     string // nats-server's
 		old, new any
 	}
 	for _, s := range []setting{
-		{"host", o.Host, n.Host},
-		{"port", o.Port, n.Port},
-		{"http_host", o.HTTPHost, n.HTTPHost},
-		{"http_port", o.HTTPPort, n.HTTPPort},
-		{"https_port", o.HTTPSPort, n.HTTPSPort},
-		{"http_base_path", o.HTTPBasePath, n.HTTPBasePath},
-		{"prof_port", o.ProfPort, n.ProfPort},
-		{"server_name", o.ServerName, n.ServerName},
-		{"client_advertise", o.ClientAdvertise, n.ClientAdvertise},
-		{"websocket", beyondTLS(o.Websocket), beyondTLS(n.Websocket)},
-		{"pid_file", o.PidFile, n.PidFile},
-		{"ports_file_dir", o.PortsFileDir, n.PortsFileDir},
-		{"log_file", o.LogFile, n.LogFile},
-		{"logtime", o.Logtime, n.Logtime},
-		{"syslog", o.Syslog, n.Syslog},
-		{"remote_syslog", o.RemoteSyslog, n.RemoteSyslog},
-		{"jetstream", o.JetStream, n.JetStream},
-		{"store_dir", now.DataDir, next.DataDir},
-		{"jetstream.domain", o.JetStreamDomain, n.JetStreamDomain},
-		{"jetstream.max_memory_store", o.JetStreamMaxMemory, n.JetStreamMaxMemory},
-		{"jetstream.max_file_store", o.JetStreamMaxStore, n.JetStreamMaxStore},
-		{"jetstream.limits", o.JetStreamLimits, n.JetStreamLimits},
+		{"Host", o.Host, n.Host},
+		{"Port", o.Port, n.Port},
+		{"HTTPHost", o.HTTPHost, n.HTTPHost},
+		{"HTTPPort", o.HTTPPort, n.HTTPPort},
+		{"HTTPSPort", o.HTTPSPort, n.HTTPSPort},
+		{"HTTPBasePath", o.HTTPBasePath, n.HTTPBasePath},
+		{"ProfPort", o.ProfPort, n.ProfPort},
+		{"ServerName", o.ServerName, n.ServerName},
+		{"SystemAccount", o.SystemAccount, n.SystemAccount},
+		{"NoSystemAccount", o.NoSystemAccount, n.NoSystemAccount},
+		{"NoAuthUser", o.NoAuthUser, n.NoAuthUser},
+		{"NoHeaderSupport", o.NoHeaderSupport, n.NoHeaderSupport},
+		{"MaxSubs", o.MaxSubs, n.MaxSubs},
+		{"MaxSubTokens", o.MaxSubTokens, n.MaxSubTokens},
+		{"MaxPending", o.MaxPending, n.MaxPending},
+		{"MaxClosedClients", o.MaxClosedClients, n.MaxClosedClients},
+		{"WriteTimeout", o.WriteTimeout, n.WriteTimeout},
+		{"LameDuckDuration", o.LameDuckDuration, n.LameDuckDuration},
+		{"LameDuckGracePeriod", o.LameDuckGracePeriod, n.LameDuckGracePeriod},
+		{"ProxyProtocol", o.ProxyProtocol, n.ProxyProtocol},
+		{"Websocket", beyondTLS(o.Websocket), beyondTLS(n.Websocket)},
+		{"LogSizeLimit", o.LogSizeLimit, n.LogSizeLimit},
+		{"LogMaxFiles", o.LogMaxFiles, n.LogMaxFiles},
+		{"JetStream", o.JetStream, n.JetStream},
+		{"JetStreamDomain", o.JetStreamDomain, n.JetStreamDomain},
+		{"JetStreamLimits", o.JetStreamLimits, n.JetStreamLimits},
+		{"JetStreamRequestQueueLimit", o.JetStreamRequestQueueLimit, n.JetStreamRequestQueueLimit},
+		{"NoJetStreamStrict", o.NoJetStreamStrict, n.NoJetStreamStrict},
+		{"SyncInterval", o.SyncInterval, n.SyncInterval},
 		{"bus.mode", now.Bus.Mode, next.Bus.Mode},
 		{"bus.upstream", now.Bus.Upstream, next.Bus.Upstream},
 		{"bus.monitor", now.Bus.Monitor, next.Bus.Monitor},
 		{"bus.connect_timeout", now.Bus.ConnectTimeout, next.Bus.ConnectTimeout},
 		{"bus.proxy_protocol", now.Bus.ProxyProtocol, next.Bus.ProxyProtocol},
-		{"ehdb", now.EHDB, next.EHDB},
 	} {
-		if reflect.DeepEqual(s.old, s.new) {
-			continue
+		if !reflect.DeepEqual(s.old, s.new) {
+			return fmt.Errorf("config reload not supported for %s: old=%v, new=%v", s.name, s.old, s.new)
 		}
-		if s.key == "ehdb" {
-			return errors.New("config reload not supported for ehdb: restart to change it")
-		}
-		return fmt.Errorf("config reload not supported for %s: old=%v, new=%v", s.key, s.old, s.new)
+	}
+	switch {
+	case now.DataDir != next.DataDir:
+		return errors.New("config reload not supported for jetstream storage directory")
+	case o.JetStreamMaxMemory != n.JetStreamMaxMemory, o.JetStreamMaxStore != n.JetStreamMaxStore:
+		return errors.New("config reload not supported for jetstream dynamic max memory and store")
+	case !reflect.DeepEqual(now.EHDB, next.EHDB):
+		return errors.New("config reload not supported for ehdb: restart to change it")
 	}
 	return nil
+}
+
+// logSettings are what a reload can change of the log, besides its levels.
+type logSettings struct {
+	file, remote      string
+	syslog, time, utc bool
+}
+
+func logSettingsOf(o *server.Options) logSettings {
+	return logSettings{o.LogFile, o.RemoteSyslog, o.Syslog, o.Logtime, o.LogtimeUTC}
+}
+
+// moveFiles writes the files that tell others about this process where next wants them. What is wrong with that keeps
+// nothing from going on.
+func (a *app) moveFiles(next *server.Options) {
+	o := a.cfg.Server
+	if o.PidFile != next.PidFile {
+		a.complain(errors.Join(writePid(next.PidFile), removePid(o.PidFile)))
+	}
+	if o.PortsFileDir != next.PortsFileDir {
+		old := a.ports
+		a.ports = portsFile(next.PortsFileDir)
+		a.complain(errors.Join(a.writePorts(), removeFile(old)))
+	}
+}
+
+func (a *app) complain(err error) {
+	if err != nil {
+		a.log.Error("{error}", slog.Any("error", err))
+	}
 }
 
 // beyondTLS is what a reload cannot change of the websocket block.

@@ -88,13 +88,16 @@ func serve(ctx context.Context, args []string, cfg *config.Config) error {
 	return errors.Join(err, a.log.Close())
 }
 
-func newLogger(cfg *config.Config) (*logging.Logger, error) {
+func newLogger(cfg *config.Config) (*logging.Logger, error) { return logging.New(logOptions(cfg)) }
+
+// logOptions is what a configuration says of the log.
+func logOptions(cfg *config.Config) logging.Options {
 	o := cfg.Server
-	return logging.New(logging.Options{
+	return logging.Options{
 		File: o.LogFile, SizeLimit: o.LogSizeLimit, MaxFiles: o.LogMaxFiles,
 		Syslog: o.Syslog, RemoteSyslog: o.RemoteSyslog,
 		Time: o.Logtime, UTC: o.LogtimeUTC, Debug: o.Debug, Trace: o.Trace, JSON: cfg.EHDB.LogFormat == "json",
-	})
+	}
 }
 
 // start brings the parts up one after the other. What was started before an error is for stop to end.
@@ -161,11 +164,16 @@ func (a *app) start(ctx context.Context) error {
 		return err
 	}
 	a.ports = portsFile(o.PortsFileDir)
-	if err := writePorts(a.ports, o, known(a.gw.Addr()), known(a.gw.WebsocketAddr()), a.monitorAddr()); err != nil {
+	if err := a.writePorts(); err != nil {
 		return err
 	}
 	// Not before the data directory is locked: a second process must not put its id in the place of the first one's.
 	return writePid(o.PidFile)
+}
+
+// writePorts writes the ports file.
+func (a *app) writePorts() error {
+	return writePorts(a.ports, a.cfg.Server, known(a.gw.Addr()), known(a.gw.WebsocketAddr()), a.monitorAddr())
 }
 
 // startTenants serves what operator mode adds.

@@ -58,7 +58,7 @@ func newStreams(a *app) *streams {
 		Placement: placementOf(own.Map), QueueLimit: int(o.JetStreamRequestQueueLimit), Logger: s.log,
 		MaxPayload: int64(o.MaxPayload), Upstreams: originServers(own.Upstreams), Published: a.metrics.Published,
 		Acknowledged: a.metrics.Acknowledged,
-		Client: func(id bus.Identity) *server.ClientInfo { return a.gw.ClientInfo(id, true) },
+		Client:       func(id bus.Identity) *server.ClientInfo { return a.gw.ClientInfo(id, true) },
 	})
 	s.log.Info("Starting JetStream")
 	s.log.Info("---------------- JETSTREAM ----------------")

@@ -33,7 +33,9 @@ type Options struct {
 type Logger struct {
 	*slog.Logger
 	h *handler
-	o Options
+
+	mu sync.Mutex // guards o
+	o  Options
 }
 
 // New opens the log.
@@ -59,6 +61,8 @@ var ErrNoFile = errors.New("not a file logger")
 
 // Reopen opens the log file again by its name, after a tool has moved it away.
 func (l *Logger) Reopen() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.o.File == "" {
 		return ErrNoFile
 	}
@@ -68,6 +72,33 @@ func (l *Logger) Reopen() error {
 	}
 	return l.h.shared.swap(out).Close()
 }
+
+// Prepared is a log that a Logger can go on with.
+type Prepared struct {
+	l   *Logger
+	o   Options
+	out sink
+}
+
+// Prepare opens another log for the Logger. Levels stay as they are.
+func (l *Logger) Prepare(o Options) (*Prepared, error) {
+	out, err := open(o)
+	if err != nil {
+		return nil, err
+	}
+	return &Prepared{l, o, out}, nil
+}
+
+// Use has lines go to p from now on, and closes the log before it.
+func (p *Prepared) Use() error {
+	p.l.mu.Lock()
+	defer p.l.mu.Unlock()
+	p.l.o = p.o
+	return p.l.h.shared.swap(p.out).Close()
+}
+
+// Discard closes p unused.
+func (p *Prepared) Discard() error { return p.out.Close() }
 
 // Close closes the log file. Nothing may be logged after it.
 func (l *Logger) Close() error { return l.h.shared.swap(nothing{}).Close() }
