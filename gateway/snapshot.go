@@ -33,7 +33,7 @@ type ConnInfo struct {
 	User         string
 	Account      string
 	Nkey         string
-	JWT          string               // the user's claims
+	JWT          string               // the user's claims; empty if they are a secret
 	IssuerKey    string               // see auth.Login
 	Tags         []string             // of the user's claims
 	AccountLabel string               // what people call the account; empty: not logged in
@@ -278,11 +278,14 @@ func (c *client) snapshot() ConnInfo {
 	session := c.session
 	out.RTT, out.Account = c.rtt, auth.GlobalAccount
 	out.Name, out.Lang, out.Version, out.Nkey = c.told.Name, c.told.Lang, c.told.Version, c.told.Nkey
-	out.User, out.TLS, out.JWT = c.told.User, c.tls, c.told.JWT
+	out.User, out.TLS = c.told.User, c.tls
 	out.TLSFirst = c.tlsFirst
 	if c.login != nil {
 		out.Account = c.login.Account
 		out.IssuerKey, out.Tags = c.login.IssuerKey(), c.login.Tags
+		if c.login.ProvedKey() {
+			out.JWT = c.told.JWT
+		}
 		if c.login.Nkey != "" {
 			out.Nkey = c.login.Nkey
 		}

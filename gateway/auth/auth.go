@@ -70,7 +70,12 @@ type Login struct {
 	Issued int64    // when the user's claims were signed, in Unix seconds; 0: it has none
 	signer string   // the signing key of the account that signed for the user
 	called bool     // an authorization service has let the client in
+	bearer bool     // who has the claims may log in with them
 }
+
+// ProvedKey reports whether the user's claims let nobody in without the key they name, which it proved to have: then they
+// are no secret.
+func (l *Login) ProvedKey() bool { return l.Issued != 0 && !l.called && !l.bearer }
 
 // IssuerKey returns the key that vouches for a user with a key of its own: the signing key that signed for it, else its
 // account. Empty for other users.

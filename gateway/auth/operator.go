@@ -157,6 +157,7 @@ func (a *Account) login(user *jwt.UserClaims, system string) (*Login, error) {
 	return &Login{
 		Account: a.Name(), User: user.Subject, IsSystem: a.Name() == system, Permissions: perms, Deadline: deadline,
 		Nkey: user.Subject, Name: user.Name, Tags: user.Tags, Issued: user.IssuedAt, signer: signerOf(user),
+		bearer:          user.BearerToken,
 		AccountDeadline: unixTime(a.Claims.Expires),
 		Limits: &Limits{
 			MaxPayload:     tighter(user.Limits.Payload, limits.Payload),
