@@ -127,7 +127,7 @@ func (s *streams) events(m *metrics.Metrics) storage.Events {
 			switch {
 			case ring.Made:
 				s.log.Info("The data directory is encrypted from now on. Keep the key: without it, or without the files " +
-					crypt.RingName + " and " + crypt.CopyName + ", nothing can be read")
+					"KEYS and KEYS.copy, nothing can be read")
 			case ring.Rotated:
 				s.log.Info("The data directory's key was changed: jetstream.prev_key is not needed any more, take it " +
 					"out of the configuration")

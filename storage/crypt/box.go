@@ -16,7 +16,7 @@ import (
 //	+--------+--------+------+------+-------+-------+-- - - --+-------+
 //	| key id | cipher | zero | salt | chunk | chunk |         | chunk |
 //	+--------+--------+------+------+-------+-------+-- - - --+-------+
-//	 u64      u8       7      16     each 16 KiB of the plain bytes and a tag of 16; the last: what is left, none perhaps
+//	 u64      u8       7      16     each 16 KiB of the plain bytes and a tag of 16; the last one: what is left
 //
 // The key is HKDF-Expand of the directory's box key with "ehdb box 1" and bytes 8 to 32; the nonce of a chunk is its
 // number (u32) and the number of all plain bytes (u64); the place is the additional data of each. So chunks can be read

@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-func testKeys(t testing.TB, c Cipher, secrets ...string) *Keys {
-	t.Helper()
+func testKeys(tb testing.TB, c Cipher, secrets ...string) *Keys {
+	tb.Helper()
 	var list [][]byte
 	for _, s := range secrets {
 		list = append(list, []byte(s))
 	}
 	k, err := NewKeys(c, list...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return k
 }

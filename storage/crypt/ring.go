@@ -67,9 +67,10 @@ type RingOptions struct {
 
 // Ring is what OpenRing found or did.
 type Ring struct {
-	Keys    *Keys // nil: the directory is not encrypted
-	Made    bool  // the directory had no ring
-	Rotated bool  // it was opened with a previous secret: new keys are in use, and the previous secret is not needed any more
+	Keys *Keys // nil: the directory is not encrypted
+	Made bool  // the directory had no ring
+	// Rotated: it was opened with a previous secret. A new key is in use, and that secret is not needed any more.
+	Rotated bool
 }
 
 // OpenRing opens the ring of dir, whose lock the caller holds. If there is none and a secret is configured it is made,
@@ -248,7 +249,7 @@ func sealRing(list [][]byte, secret []byte, cost int) ([]byte, error) {
 // files have it, so either of them is enough for everything that was ever encrypted.
 func (f *ringFiles) renew(list [][]byte, o *RingOptions) (*Keys, error) {
 	if len(list) == ringMaxKeys {
-		return nil, fmt.Errorf("%s: the key was changed %d times, which is all this program can do", f.name(0), len(list))
+		return nil, fmt.Errorf("%s: the key was changed %d times, and cannot be more often", f.name(0), len(list))
 	}
 	fresh := make([]byte, keySize)
 	_, _ = rand.Read(fresh) // never fails

@@ -132,7 +132,7 @@ func checkKeys(b []byte) error {
 	case le.Uint32(b[12:]) == 0 || le.Uint32(b[12:]) > maxCost:
 		return fmt.Errorf("the file gives a cost of %d", le.Uint32(b[12:]))
 	case uint64(len(b)) != keysHead+uint64(le.Uint32(b[16:]))+4:
-		return fmt.Errorf("the file has %d bytes, its header says %d more than %d", len(b), le.Uint32(b[16:]), keysHead+4)
+		return fmt.Errorf("the file has %d bytes, by its header %d of keys", len(b), le.Uint32(b[16:]))
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func buildSealed(t *testing.T, o partForm, nparts, n, keys int) *sealed {
 	seqs := map[uint64]uint64{}
 	for range nparts {
 		x.part(t, m, o.Options, rnd, seqs, n, keys)
-		o.Options.Keys = x.keys // the first part may be made under an older key
+		o.Keys = x.keys // the first part may be made under an older key
 	}
 	for log := range seqs {
 		x.want.add(log, "last %d", seqs[log])
@@ -86,7 +86,7 @@ func (x *sealed) ring(t *testing.T, o *partForm) {
 	}
 	r, err := crypt.OpenRing(x.fsys, dataDir, o.ring)
 	must(t, err)
-	o.Options.Keys = r.Keys
+	o.Keys = r.Keys
 	r, err = crypt.OpenRing(x.fsys, dataDir, now)
 	must(t, err)
 	if x.keys = r.Keys; r.Rotated != (o.before != nil) {

@@ -63,8 +63,8 @@ func (r *repairer) parts(ctx context.Context) error {
 func (r *repairer) locked(context.Context) error {
 	for _, p := range r.d.Parts {
 		if p.Damaged && p.Locked {
-			return fmt.Errorf("%s is damaged, and encrypted with a key that the directory does not have: restore the files "+
-				"%s and %s as they were when it was written", p.File, inspect.KeysName, inspect.KeysCopy)
+			return fmt.Errorf("%s is damaged, and encrypted with a key that the directory does not have: restore the "+
+				"files %s and %s as they were when it was written", p.File, inspect.KeysName, inspect.KeysCopy)
 		}
 	}
 	return nil

@@ -256,6 +256,8 @@ func boxedOptions(fsys vfs.FS) Options {
 var testKeys = sync.OnceValues(func() (*crypt.Keys, error) { return crypt.NewKeys(crypt.AES256GCM, []byte("test")) })
 
 // smallOr returns smallOptions, or boxedOptions.
+//
+//nolint:revive // which of the two is asked for
 func smallOr(boxed bool) func(vfs.FS) Options {
 	if boxed {
 		return boxedOptions
