@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
+	"sort"
 
 	"github.com/RoaringBitmap/roaring/v2"
 )
@@ -89,12 +91,29 @@ func (t *Tombstones) Each(lo uint32, fn func(ord uint32) bool) {
 	}
 }
 
-// nextLive returns the first ordinal >= ord that is not deleted.
+// nearLive is how many ordinals are looked at one by one.
+const nearLive = 8
+
+// nextLive returns the first ordinal >= ord that is not deleted. (The bitmap's own NextAbsentValue is wrong beyond
+// 65,536, as of v2.30.0.)
 func (t *Tombstones) nextLive(ord uint32) uint32 {
 	if !t.Contains(ord) {
 		return ord
 	}
-	return uint32(t.bm.NextAbsentValue(ord))
+	for end := ord + nearLive; ord < end; {
+		if ord++; !t.bm.Contains(ord) {
+			return ord
+		}
+	}
+	// All of [ord, ord+n) are deleted if there are n deleted among them. n grows until that is not so.
+	before := t.Rank(ord)
+	whole := func(n uint32) bool { return t.Rank(ord+n)-before == uint64(n) }
+	n := uint32(nearLive)
+	for n < math.MaxUint32-ord-n && whole(n) {
+		n *= 2
+	}
+	n = min(n, math.MaxUint32-ord)
+	return ord + uint32(sort.Search(int(n), func(i int) bool { return !whole(uint32(i) + 1) }))
 }
 
 // Encode returns the bytes of t.
