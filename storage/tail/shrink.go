@@ -18,8 +18,8 @@ func (l *File) Shrink(lsn LSN) (more bool, err error) {
 	return l.isLarge(size, l.o.FirstSegment) || l.isLarge(l.spares.step(l.o.SegmentSize), l.o.FirstSegment), nil
 }
 
-// isLarge reports whether a segment of size bytes is to be replaced where one of want bytes is enough. Half of it must be
-// too much: else it might have to grow again at once.
+// isLarge reports whether a segment of size bytes is to be replaced where one of want bytes is enough. Half of it must
+// be too much: else it might have to grow again at once.
 func (l *File) isLarge(size, want int64) bool { return size > 2*want } //nolint:mnd // see above
 
 // shrink is Shrink but for the dropping. It returns the size of the active segment.
