@@ -47,7 +47,7 @@ func (c *client) connect(arg []byte) bool {
 	again := c.connected
 	c.connected, c.awaiting = true, false
 	if again {
-		c.offences.now++ // it costs much, and clients say it once
+		c.offences.now += offencesConnect // it costs much, and clients say it once
 		c.dropSession()
 	}
 	c.remember(now)

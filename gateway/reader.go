@@ -104,11 +104,13 @@ func (c *client) commands() bool {
 			c.traceIn(&c.command)
 		}
 		if c.command.Op == wire.OpPub {
-			c.publish(&c.command)
+			if c.publish(&c.command); !c.mayGoOn() {
+				return false
+			}
 			continue
 		}
 		c.flush()
-		if !c.control(&c.command) {
+		if !c.control(&c.command) || !c.mayGoOn() {
 			return false
 		}
 	}
