@@ -44,7 +44,7 @@ lint:
 fmt:
 	$(LINT) fmt $(PKGS)
 
-## fuzz: each fuzz target for FUZZTIME
+## fuzz: each fuzz target for FUZZTIME, one on each core
 FUZZTIME ?= 30s
 fuzz:
 	scripts/fuzz.sh $(FUZZTIME)
