@@ -53,7 +53,8 @@ func (a *account) createStandby(cfg *server.StreamConfig, created time.Time, fir
 	case served != nil && served.role == roleAuthority:
 		return fmt.Errorf("%w: it is the authority", cutover.ErrRole)
 	case served != nil:
-		return fmt.Errorf("%w: a client made a stream of that name here, delete it if it is not needed", cutover.ErrRole)
+		return fmt.Errorf("%w: a client made a stream of that name here, delete it if it is not needed",
+			cutover.ErrRole)
 	case e != nil && e.offline != nil:
 		return e.offline
 	case e != nil && !e.created.Equal(created):
@@ -277,7 +278,8 @@ func (c *streamCopy) Get(_ context.Context, seq uint64) (*cutover.Record, error)
 		return nil, c.fail("reading a record", &cutover.UnreadableError{Seq: seq, Err: err})
 	}
 	return &cutover.Record{
-		Seq: m.Seq, Time: m.Time, Subject: slices.Clone(m.Key), Header: slices.Clone(m.Header), Data: slices.Clone(m.Data),
+		Seq: m.Seq, Time: m.Time,
+		Subject: slices.Clone(m.Key), Header: slices.Clone(m.Header), Data: slices.Clone(m.Data),
 	}, nil
 }
 

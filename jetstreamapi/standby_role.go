@@ -56,7 +56,8 @@ func (e *streamEntry) serve() {
 	}
 }
 
-// enterAuthority writes the role to the catalog and starts the stream and its consumers, which hold their messages back.
+// enterAuthority writes the role to the catalog and starts the stream and its consumers, which hold their messages
+// back.
 func (e *streamEntry) enterAuthority(durable storage.Done) (*streamEntry, error) {
 	a := e.acc
 	a.change.Lock()
@@ -113,7 +114,7 @@ func (a *account) checkPromotion(e *streamEntry) error {
 }
 
 // run starts the stream and its consumers. held keeps back deliveries until serve. On an error nothing runs.
-func (e *streamEntry) run(held bool) error { //nolint:revive // as in consumer.Options
+func (e *streamEntry) run(held bool) error {
 	if err := e.start(e.log); err != nil {
 		return err
 	}

@@ -245,7 +245,8 @@ func (c *Capturer) check(ctx context.Context) (*server.StreamInfo, cutover.Copy,
 	to, err := c.o.To.Create(ctx, c.o.Scope.Account, &info.Config, info.Created, max(info.State.FirstSeq, 1))
 	if errors.Is(err, cutover.ErrIncarnation) {
 		return nil, nil, &FrozenError{
-			"the stream was deleted on the NATS servers and made again: reset the standby to copy the new one (" + err.Error() + ")",
+			"the stream was deleted on the NATS servers and made again: reset the standby to copy the new one (" +
+				err.Error() + ")",
 		}
 	}
 	if err != nil {
@@ -258,19 +259,19 @@ func (c *Capturer) check(ctx context.Context) (*server.StreamInfo, cutover.Copy,
 	return info, to, compare(info, to, &st)
 }
 
-// compare is a *FrozenError when the stream is not the one that to is a copy of, or has gone back. st is the state of to
-// at a time before info.
+// compare is a *FrozenError when the stream is not the one that to is a copy of, or has gone back. st is the state of
+// to at a time before info.
 func compare(info *server.StreamInfo, to cutover.Copy, st *server.StreamState) error {
 	if to.Role() != cutover.Standby {
 		return fmt.Errorf("%w: it is the authority", cutover.ErrRole)
 	}
 	if at := to.Created(); !at.Equal(info.Created) {
-		return &FrozenError{fmt.Sprintf("the stream was deleted on the NATS servers and made again at %v, the standby is that "+
-			"of the one made at %v: reset it to copy the new one", info.Created, at)}
+		return &FrozenError{fmt.Sprintf("the stream was deleted on the NATS servers and made again at %v, the standby is "+
+			"that of the one made at %v: reset it to copy the new one", info.Created, at)}
 	}
 	if st.LastSeq > info.State.LastSeq {
-		return &FrozenError{fmt.Sprintf("the last sequence on the NATS servers is %d and was %d: they have lost messages that "+
-			"are here; reset the standby to go on with what they have", info.State.LastSeq, st.LastSeq)}
+		return &FrozenError{fmt.Sprintf("the last sequence on the NATS servers is %d and was %d: they have lost messages "+
+			"that are here; reset the standby to go on with what they have", info.State.LastSeq, st.LastSeq)}
 	}
 	return nil
 }

@@ -7,10 +7,10 @@
 //	reconcile  what the authority has removed; exactly, on demand
 //	status     what operators see of it
 //
-// There is one way in: everything is read back from the authority, which alone knows the sequence, the time, the subject
-// and the header block that a message has in the stream. A failure anywhere means to read again from behind what is
-// durable here, so nothing is lost by it, and nothing has to be kept for it (docs/adr/0005).
+// There is one way in: everything is read back from the authority, which alone knows the sequence, the time, the
+// subject and the header block that a message has in the stream. A failure anywhere means to read again from behind
+// what is durable here, so nothing is lost by it, and nothing has to be kept for it (docs/adr/0005).
 //
-// A standby is only changed while the stream that it copies is the same, and has not gone back: else capture freezes, and
-// says why, until the standby is reset or the stream is as it was.
+// A standby is only changed while the stream that it copies is the same, and has not gone back: else capture freezes,
+// and says why, until the standby is reset or the stream is as it was.
 package capture

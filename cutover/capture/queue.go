@@ -82,9 +82,15 @@ func signal(ch *chan struct{}) {
 	*ch = make(chan struct{})
 }
 
+// rung is where the records are counted that a rung took.
+type rung func(*Counts) *uint64
+
+func atOnce(c *Counts) *uint64    { return &c.Enqueued }
+func afterWait(c *Counts) *uint64 { return &c.EnqueuedAfterWait }
+
 // offer puts as many records of batch in the queue as fit, at least one into an empty one, and returns how many; freed
 // is closed when there is more room.
-func (q *queue) offer(batch []cutover.Record, waited bool) (n int, freed <-chan struct{}, open bool) {
+func (q *queue) offer(batch []cutover.Record, rung rung) (n int, freed <-chan struct{}, open bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -103,11 +109,7 @@ func (q *queue) offer(batch []cutover.Record, waited bool) (n int, freed <-chan 
 		signal(&q.filled)
 		q.counts.add(func(c *Counts) {
 			c.Pending += uint64(n) //nolint:gosec // a count
-			if waited {
-				c.EnqueuedAfterWait += uint64(n) //nolint:gosec // a count
-			} else {
-				c.Enqueued += uint64(n) //nolint:gosec // a count
-			}
+			*rung(c) += uint64(n)  //nolint:gosec // a count
 		})
 	}
 	return n, q.freed, true
@@ -116,14 +118,14 @@ func (q *queue) offer(batch []cutover.Record, waited bool) (n int, freed <-chan 
 // put brings the records to the standby, by the first rung that takes them: the queue if there is room, or if there is
 // after a moment, else inline, which writes everything that waits first.
 func (q *queue) put(ctx context.Context, batch []cutover.Record, inline func([]cutover.Record) error) error {
-	n, freed, open := q.offer(batch, false)
+	n, freed, open := q.offer(batch, atOnce)
 	batch = batch[n:]
 	limit := time.NewTimer(waitForRoom)
 	defer limit.Stop()
 	for over := false; open && len(batch) > 0 && !over; {
 		select {
 		case <-freed:
-			n, freed, open = q.offer(batch, true)
+			n, freed, open = q.offer(batch, afterWait)
 			batch = batch[n:]
 		case <-limit.C:
 			over = true

@@ -16,11 +16,11 @@ func (c *Capturer) read(ctx context.Context, to cutover.Copy, w *writer) error {
 	if err != nil {
 		return err
 	}
-	live := false
+	state := StateBackfilling
 	return c.o.From.Follow(ctx, st.LastSeq+1, func(batch []cutover.Record, now bool) error {
 		if len(batch) > 0 {
 			c.status.target(batch[len(batch)-1].Seq)
-			if !live {
+			if state != StateLive {
 				if err := c.slowDown(ctx, batch); err != nil {
 					return err
 				}
@@ -30,11 +30,11 @@ func (c *Capturer) read(ctx context.Context, to cutover.Copy, w *writer) error {
 				return err
 			}
 		}
-		if now && !live {
-			live = true
+		if now && state != StateLive {
+			state = StateLive
 			c.log.Debug("The standby of a stream has caught up")
 		}
-		c.status.reading(live)
+		c.status.enter(state, "")
 		return nil
 	})
 }

@@ -36,13 +36,13 @@ func (c *Capturer) reconciling(ctx context.Context, to cutover.Copy) error {
 			unequal = 0
 		}
 		if unequal >= mostUnequal {
-			return &FrozenError{"messages that the NATS servers have are missing here: reset the standby to copy it again"}
+			return &FrozenError{"messages of the NATS servers are missing here: reset the standby to copy it anew"}
 		}
 	}
 }
 
-// mostUnequal is how often in a row a standby that has got everything may lack messages, before that is for good. It may
-// for a moment: its state and the authority's are not of the same one.
+// mostUnequal is how often in a row a standby that has got everything may lack messages, before that is for good. It
+// may for a moment: its state and the authority's are not of the same one.
 const mostUnequal = 3
 
 // reconcile is one round. lacks is true if messages are missing below the standby's last.
@@ -139,9 +139,9 @@ func sameConfig(a, b server.StreamConfig) bool {
 	return string(bare(a)) == string(bare(b))
 }
 
-// Settle returns once the standby is durably equal to the stream: the same messages at the same sequences. The stream must not
-// change meanwhile, and last must be its last sequence: else that is the error, at once. What may pass is waited for
-// until ctx ends; the error then says how far the standby is.
+// Settle returns once the standby is durably equal to the stream: the same messages at the same sequences. The stream
+// must not change meanwhile, and last must be its last sequence: else that is the error, at once. What may pass is
+// waited for until ctx ends; the error then says how far the standby is.
 func (c *Capturer) Settle(ctx context.Context, last uint64) error {
 	c.Nudge(last)
 	for {
@@ -191,10 +191,17 @@ func (c *Capturer) settle(ctx context.Context, to cutover.Copy, theirs *server.S
 		return false, nil
 	}
 	if theirs.LastSeq > 0 {
-		err = to.Advance(theirs.LastSeq, theirs.LastTime.UnixNano())
+		if err := to.Advance(theirs.LastSeq, theirs.LastTime.UnixNano()); err != nil {
+			return false, err
+		}
 	}
-	// What Advance did is to be visible before remove looks how far it may go.
-	if err := errors.Join(err, to.Durable(ctx, theirs.LastSeq), remove(to, theirs), to.Durable(ctx, theirs.LastSeq)); err != nil {
+	if err := to.Durable(ctx, theirs.LastSeq); err != nil { // remove looks how far it may go
+		return false, err
+	}
+	if err := remove(to, theirs); err != nil {
+		return false, err
+	}
+	if err := to.Durable(ctx, theirs.LastSeq); err != nil {
 		return false, err
 	}
 	st, err := to.State(ctx, false)
@@ -202,7 +209,8 @@ func (c *Capturer) settle(ctx context.Context, to cutover.Copy, theirs *server.S
 		return false, err
 	}
 	if theirs.Msgs > st.Msgs {
-		return false, fmt.Errorf("%d messages are missing here: reset the standby to copy it again", theirs.Msgs-st.Msgs)
+		return false, fmt.Errorf("%d messages are missing here: reset the standby to copy it anew",
+			theirs.Msgs-st.Msgs)
 	}
 	// Not their bytes: what came to the servers by the reverse chain has a mark there (cutover.HeaderOrigin).
 	return st.LastSeq == theirs.LastSeq && st.Msgs == theirs.Msgs &&

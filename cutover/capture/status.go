@@ -20,7 +20,7 @@ const (
 	StateLive        State = "live"        // it has what the servers have, and follows
 	StateThrottled   State = "throttled"   // it pauses; Reason says why
 	StateFailed      State = "failed"      // it is frozen until somebody acts; Reason says how
-	StateIdle        State = "idle"        // the stream has the authority here: there is nothing to copy
+	StateIdle        State = "idle"        // the authority is here: there is nothing to copy
 )
 
 // Status is what is known of a capturer.
@@ -32,8 +32,8 @@ type Status struct {
 
 	Applied uint64 // everything up to this sequence is durable here
 	Target  uint64 // the last sequence that the servers are known to have
-	// Lag is how many sequences the standby is behind, LagTime how old the oldest message is that is read and not durable
-	// here.
+	// Lag is how many sequences the standby is behind, LagTime how old the oldest message is that is read and not
+	// durable here.
 	Lag     uint64
 	LagTime time.Duration
 	// Records and Bytes were copied since the capturer was made; the rates are of the last seconds.
@@ -120,16 +120,7 @@ func (s *status) begin(theirs server.StreamState, to cutover.Copy) {
 	s.mu.Lock()
 	s.last, s.goal, s.running, s.trouble = at, theirs.LastSeq, true, ""
 	s.mu.Unlock()
-	s.reading(at >= theirs.LastSeq)
-}
-
-// reading notes that the reader goes on, and whether it has caught up.
-func (s *status) reading(live bool) {
-	state := StateBackfilling
-	if live {
-		state = StateLive
-	}
-	s.enter(state, "")
+	s.enter(StateBackfilling, "")
 }
 
 // target notes how far the servers are.

@@ -68,8 +68,8 @@ const (
 	pingEvery      = 5 * time.Second // a half-open connection is found after twice that
 )
 
-// Conn is the connection to the servers in one account. It is made in the background and again for ever; calls that come
-// meanwhile fail and say so.
+// Conn is the connection to the servers in one account. It is made in the background and again for ever; calls that
+// come meanwhile fail and say so.
 type Conn struct {
 	o   Options
 	log *slog.Logger

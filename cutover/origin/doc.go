@@ -5,8 +5,8 @@
 //	stream   a stream of the servers as cutover.Upstream: read by sequence
 //	list     what streams there are
 //
-// Messages are read one by one with STREAM.MSG.GET, many requests at a time. Of all ways to read a stream it is the only one
-// that gives header blocks to the byte, is answered by the stream's leader, works alike for every retention and leaves
-// nothing behind: a consumer would show in the stream's info, count against its limits and, on a work queue, take what is
-// others' (docs/adr/0005).
+// Messages are read one by one with STREAM.MSG.GET, many requests at a time. Of all ways to read a stream it is the
+// only one that gives header blocks to the byte, is answered by the stream's leader, works alike for every retention
+// and leaves nothing behind: a consumer would show in the stream's info, count against its limits and, on a work queue,
+// take what is others' (docs/adr/0005).
 package origin

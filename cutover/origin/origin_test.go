@@ -261,7 +261,7 @@ func TestFollow(t *testing.T) {
 			if _, err := s.Info(t.Context()); err == nil || !strings.Contains(err.Error(), "S1") && !strings.Contains(err.Error(), "127.0.0.1") {
 				t.Errorf("without a server: %v", err)
 			}
-			srv = start(port)
+			start(port)
 			await(t, "connected again", func() bool { return c.Status().Connected && c.Status().Reconnects > 0 })
 			await(t, "the client", nc.IsConnected)
 			_, err = js.Publish("s.a", nil)

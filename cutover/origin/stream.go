@@ -93,7 +93,7 @@ func (s *Stream) info(ctx context.Context, req server.JSApiStreamInfoRequest) (*
 }
 
 // State implements cutover.Reader.
-func (s *Stream) State(ctx context.Context, deleted bool) (server.StreamState, error) { //nolint:revive // as in the API
+func (s *Stream) State(ctx context.Context, deleted bool) (server.StreamState, error) {
 	info, err := s.info(ctx, server.JSApiStreamInfoRequest{DeletedDetails: deleted})
 	if err != nil {
 		return server.StreamState{}, s.c.fail(s.name, "asking for its state", err)
@@ -132,8 +132,8 @@ func (s *Stream) next(ctx context.Context, seq uint64) (*cutover.Record, error) 
 	return s.get(ctx, server.JSApiMsgGetRequest{Seq: seq, NextFor: ">"})
 }
 
-// horizon is where a stream ended at some time, by word of its leader. What that leader does not find below it later was
-// removed; what anybody does not find above it may just not be there yet.
+// horizon is where a stream ended at some time, by word of its leader. What that leader does not find below it later
+// was removed; what anybody does not find above it may just not be there yet.
 type horizon struct {
 	last   uint64
 	leader string // empty on a server alone
@@ -284,8 +284,8 @@ func (s *Stream) Read(ctx context.Context, from uint64, fn func(*cutover.Record,
 	return nil
 }
 
-// Follow implements cutover.Upstream. It reads what Nudge tells of at once, and looks a few times a second for what nobody
-// told of.
+// Follow implements cutover.Upstream. It reads what Nudge tells of at once, and looks a few times a second for what
+// nobody told of.
 func (s *Stream) Follow(ctx context.Context, from uint64, fn func(batch []cutover.Record, live bool) error) error {
 	seq := max(from, 1)
 	for {

@@ -147,7 +147,7 @@ func notThere(set *settings, seq uint64, st storage.State) *server.ApiError {
 
 // State returns the state as StreamInfo shows it: what is durable. details adds the deleted sequences; subjects is a
 // filter whose matching subjects are counted ("" for none).
-func (s *Stream) State(details bool, subjects string) server.StreamState { //nolint:revive // as in the API
+func (s *Stream) State(details bool, subjects string) server.StreamState {
 	out := StateOf(s.log, details)
 	out.Consumers = len(*s.audience.list.Load())
 	if out.LastSeq == 0 && !s.wasPurged() {
