@@ -194,7 +194,10 @@ func BenchmarkRecover(b *testing.B) {
 
 // BenchmarkSeal measures what sealing costs for each record of 128 bytes, over 100,000 keys.
 func BenchmarkSeal(b *testing.B) {
-	s, err := Open(b.Context(), Options{Dir: b.TempDir(), Shards: 2, Seal: true, SealMaxAge: time.Hour, SealRecords: 1 << 40, SealBytes: 1 << 40})
+	s, err := Open(b.Context(), Options{
+		Dir: b.TempDir(), Shards: 2, Seal: true, SealMaxAge: time.Hour, SealRecords: 1 << 40, SealBytes: 1 << 40,
+		MaxUnsealed: 1 << 40, MaxUnsealedBytes: 1 << 40,
+	})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -203,7 +203,10 @@ func storageStats(ch chan<- prometheus.Metric, j *JetStream) {
 			"ehdb_storage_unsealed_records", "Records in the write-ahead log that are not in parts yet.",
 			uint64(max(s.Unsealed, 0)), gauge,
 		},
-		{"ehdb_storage_held_total", "Times that producers were held back because sealing did not keep up.", s.Held, counter},
+		{
+			"ehdb_storage_held_total", "Times that producers were held back because sealing did not keep up.",
+			s.Held, counter,
+		},
 		{"ehdb_storage_merges_total", "Times that parts were merged.", s.Merges, counter},
 		{"ehdb_storage_recovered_records", "Records replayed by the last start.", s.RecoverRecords, gauge},
 		{"ehdb_storage_queue_limit_bytes", "Bound of one shard's queue.", uint64(max(j.QueueLimit, 0)), gauge},

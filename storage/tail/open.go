@@ -215,6 +215,6 @@ func (l *File) spareFor(minSize int64) (spare, error) {
 	return l.spares.large(alignUp(minSize, 4096))
 }
 
-// isFast reports whether all of the active segment was appended since the last Shrink. minSize is that of the next one, with
-// the block that does not fit.
+// isFast reports whether all of the active segment was appended since the last Shrink. minSize is that of the next one,
+// with the block that does not fit.
 func (l *File) isFast(minSize int64) bool { return l.active != nil && l.since+minSize > l.active.size }
