@@ -19,8 +19,8 @@ var expected = []byte("Nats-Expected-")
 // Field is a header field. Its slices are borrowed from the block.
 type Field struct{ Name, Value []byte }
 
-// Fields returns the fields of a raw header block that are content, in canonical order: by name, and those of one name in
-// the order in which they stand. Names keep their case; blanks around values are dropped. A block that cannot be
+// Fields returns the fields of a raw header block that are content, in canonical order: by name, and those of one name
+// in the order in which they stand. Names keep their case; blanks around values are dropped. A block that cannot be
 // taken apart is one field without a name. It appends to buf.
 func Fields(buf []Field, header []byte) []Field {
 	if len(header) == 0 {
@@ -54,8 +54,8 @@ func Fields(buf []Field, header []byte) []Field {
 	return buf
 }
 
-// Hash is the hash of a message's content: subject, header fields as Fields gives them, and payload. Sequence and time are
-// no part of it. It is xxhash64 of the parts, each with its length before it: it finds accidents, not attacks, and
+// Hash is the hash of a message's content: subject, header fields as Fields gives them, and payload. Sequence and time
+// are no part of it. It is xxhash64 of the parts, each with its length before it: it finds accidents, not attacks, and
 // stands for the content only where the bytes themselves are not at hand (the ledger, digests).
 func Hash(subject, header, data []byte) uint64 {
 	var d xxhash.Digest

@@ -17,8 +17,8 @@ func (c *remote) flipCommand() *cobra.Command {
 	q, dry, force := face.FlipRequest{}, false, map[string]string{}
 	cmd := &cobra.Command{
 		Use: "flip", Short: "Make the gateway the authority of a stream",
-		Long: `Make the gateway the authority of a stream. Clients keep their connections; what they send is held for as long as the
-fence lasts, --max-fence at most, and then goes on. If the budget runs out, nothing has changed.
+		Long: `Make the gateway the authority of a stream. Clients keep their connections; what they send is held for as long
+as the fence lasts, --max-fence at most, and then goes on. If the budget runs out, nothing has changed.
 
 With --postpone everything but the fence is done, until "flip go" or "flip abort". With --dry-run the plan is shown,
 whose digest --expect takes.`,
@@ -50,21 +50,28 @@ whose digest --expect takes.`,
 	for _, sub := range []struct{ use, short string }{
 		{"go", "Let a postponed flip happen"}, {"abort", "Cancel a postponed flip: nothing has changed"},
 	} {
-		cmd.AddCommand(&cobra.Command{Use: sub.use, Short: sub.short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			scope, err := c.one(cmd.Context())
-			if err != nil {
-				return err
-			}
-			body := struct {
-				face.Actor
-				Scope cutover.Scope `json:"scope"`
-			}{c.actor(), scope}
-			var m face.Move
-			if err := c.post(cmd.Context(), "/flip/"+sub.use, body, &m); err != nil {
-				return err
-			}
-			return c.moved(cmd, &m)
-		}})
+		cmd.AddCommand(
+			&cobra.Command{
+				Use:   sub.use,
+				Short: sub.short,
+				Args:  cobra.NoArgs,
+				RunE: func(cmd *cobra.Command, _ []string) error {
+					scope, err := c.one(cmd.Context())
+					if err != nil {
+						return err
+					}
+					body := struct {
+						face.Actor
+						Scope cutover.Scope `json:"scope"`
+					}{c.actor(), scope}
+					var m face.Move
+					if err := c.post(cmd.Context(), "/flip/"+sub.use, body, &m); err != nil {
+						return err
+					}
+					return c.moved(cmd, &m)
+				},
+			},
+		)
 	}
 	return cmd
 }
@@ -80,8 +87,17 @@ func (c *remote) moved(cmd *cobra.Command, m *face.Move) error {
 		case "aborted":
 			fmt.Fprintf(w, "%s: nothing has changed\n", m.Scope)
 		default:
-			fmt.Fprintf(w, "%s: authority %s, epoch %d, behind sequence %d; fence %s in %d attempt(s), %d consumers carried over\n",
-				m.Scope, strings.ToUpper(m.To), m.Epoch, m.Last, short(m.Fence), m.Attempts, m.Consumers)
+			fmt.Fprintf(
+				w,
+				"%s: authority %s, epoch %d, behind sequence %d; fence %s in %d attempt(s), %d consumers came along\n",
+				m.Scope,
+				strings.ToUpper(m.To),
+				m.Epoch,
+				m.Last,
+				short(m.Fence),
+				m.Attempts,
+				m.Consumers,
+			)
 			fmt.Fprintf(w, "lost %d, delivered twice at most %d", m.Lost, m.Duplicates)
 			if len(m.Inexact) > 0 {
 				fmt.Fprintf(w, " (consumers whose state was not exact: %s)", strings.Join(m.Inexact, ", "))
@@ -126,10 +142,11 @@ func (c *remote) rollbackCommand() *cobra.Command {
 	q, all, dry := face.RollbackRequest{}, false, false
 	cmd := &cobra.Command{
 		Use: "rollback", Short: "Make the servers the authority of a stream again",
-		Long: `Make the servers the authority of a stream again. It waits until they have everything, so nothing is lost.
+		Long: `Make the servers the authority of a stream again. It waits until they have everything, so nothing
+is lost.
 
-With --emergency it does not wait. What that costs at most is shown first, and is not exceeded: should it have become more
-meanwhile, nothing is done.`,
+With --emergency it does not wait. What that costs at most is shown first, and is not exceeded: should it have
+become more meanwhile, nothing is done.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, err := c.status(cmd.Context())
@@ -170,8 +187,13 @@ func (c *remote) rollback(cmd *cobra.Command, s *face.StreamState, q face.Rollba
 	q.Actor, q.Scope = c.actor(), s.Scope
 	if q.Emergency {
 		q.MaxLoss = s.Back.Lost
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: at most %d messages are lost and %d delivered twice\n", s.Scope, s.Back.Lost,
-			s.Back.Duplicates)
+		fmt.Fprintf(
+			cmd.ErrOrStderr(),
+			"%s: at most %d messages are lost and %d delivered twice\n",
+			s.Scope,
+			s.Back.Lost,
+			s.Back.Duplicates,
+		)
 	}
 	var m face.Move
 	if err := c.post(cmd.Context(), "/rollback", q, &m); err != nil {
@@ -190,7 +212,9 @@ func (c *remote) completeCommand() *cobra.Command {
 				return err
 			}
 			if !q.Understood {
-				return errors.New("the servers will not be kept equal any more, and nothing undoes that: say --i-understand")
+				return errors.New(
+					"the servers will not be kept equal any more, and nothing undoes that: say --i-understand",
+				)
 			}
 			q.Actor, q.Scope = c.actor(), scope
 			return c.change(cmd, "/complete", q, scope.String()+": the way back is given up")
@@ -211,13 +235,23 @@ func (c *remote) shadowCommand() *cobra.Command {
 		{"stop", "Stop copying a stream and remove its copy", "the copy is removed"},
 		{"reset", "Remove a stream's copy and fill it anew", "the copy is filled anew"},
 	} {
-		s := &cobra.Command{Use: sub.use, Short: sub.short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			scope, err := c.one(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return c.change(cmd, "/shadow", face.ShadowRequest{Actor: c.actor(), Scope: scope, Action: sub.use, Rate: rate}, sub.what)
-		}}
+		s := &cobra.Command{
+			Use:   sub.use,
+			Short: sub.short,
+			Args:  cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				scope, err := c.one(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return c.change(
+					cmd,
+					"/shadow",
+					face.ShadowRequest{Actor: c.actor(), Scope: scope, Action: sub.use, Rate: rate},
+					sub.what,
+				)
+			},
+		}
 		s.Flags().Int64Var(&rate, "rate", 0, "bytes a second for the history; 0: as fast as it goes")
 		cmd.AddCommand(s)
 	}
@@ -234,19 +268,30 @@ func (c *remote) canaryCommand() *cobra.Command {
 		{"add", "Serve a consumer from here: --scope consumer=STREAM/NAME", "the consumer is served from here"},
 		{"rm", "Let the servers serve it again", "the consumer is served by the servers"},
 	} {
-		s := &cobra.Command{Use: sub.use, Short: sub.short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			name, ok := strings.CutPrefix(c.scope, "consumer=")
-			i := strings.LastIndexByte(name, '/')
-			if !ok || i < 0 {
-				return errors.New("give --scope consumer=STREAM/NAME")
-			}
-			scope, err := cutover.ParseScope(name[:i])
-			if err != nil {
-				return err
-			}
-			q := face.CanaryRequest{Actor: c.actor(), Scope: scope, Consumer: name[i+1:], Remove: sub.use == "rm", Abort: abort}
-			return c.change(cmd, "/canary", q, sub.what)
-		}}
+		s := &cobra.Command{
+			Use:   sub.use,
+			Short: sub.short,
+			Args:  cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				name, ok := strings.CutPrefix(c.scope, "consumer=")
+				i := strings.LastIndexByte(name, '/')
+				if !ok || i < 0 {
+					return errors.New("give --scope consumer=STREAM/NAME")
+				}
+				scope, err := cutover.ParseScope(name[:i])
+				if err != nil {
+					return err
+				}
+				q := face.CanaryRequest{
+					Actor:    c.actor(),
+					Scope:    scope,
+					Consumer: name[i+1:],
+					Remove:   sub.use == "rm",
+					Abort:    abort,
+				}
+				return c.change(cmd, "/canary", q, sub.what)
+			},
+		}
 		s.Flags().StringSliceVar(&abort, "auto-abort-on", nil, "gates that end it: G4,G10,G11")
 		cmd.AddCommand(s)
 	}
@@ -284,7 +329,7 @@ func (c *remote) modeCommand() *cobra.Command {
 
 // way is the verb that leads a stream to a mode.
 func way(s *face.StreamState, to string) string {
-	verb := ""
+	var verb string
 	switch {
 	case to == string(s.Phase):
 		return "it is there"
@@ -364,7 +409,8 @@ func (c *remote) followDrill(cmd *cobra.Command, d *face.Drill) error {
 
 func (c *remote) throttleCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "throttle REASON|off", Short: "Slow copying down, for a reason that the status names", Args: cobra.ExactArgs(1),
+		Use: "throttle REASON|off", Short: "Slow copying down, for a reason that the status names",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, what := c.actor(), "copying is slowed down"
 			if a.Reason = args[0]; args[0] == "off" {

@@ -53,7 +53,8 @@ type remote struct {
 func (c *remote) commands(root *cobra.Command) {
 	list := []*cobra.Command{
 		c.statusCommand(), c.planCommand(), c.gatesCommand(), c.eventsCommand(), c.diffCommand(), c.parityCommand(),
-		c.evidenceCommand(), c.modeCommand(), c.shadowCommand(), c.canaryCommand(), c.flipCommand(), c.rollbackCommand(),
+		c.evidenceCommand(), c.modeCommand(), c.shadowCommand(), c.canaryCommand(), c.flipCommand(),
+		c.rollbackCommand(),
 		c.completeCommand(), c.drillCommand(), c.throttleCommand(),
 	}
 	root.AddGroup(&cobra.Group{ID: "cutover", Title: "Moving streams between NATS and EHDB, with a running gateway:"})
@@ -201,7 +202,11 @@ func (c *remote) one(ctx context.Context) (cutover.Scope, error) {
 		}
 	}
 	if len(found) != 1 {
-		return cutover.Scope{}, fmt.Errorf("--scope %s: %d streams match, and this is done to one at a time", name, len(found))
+		return cutover.Scope{}, fmt.Errorf(
+			"--scope %s: %d streams match, and this is done to one at a time",
+			name,
+			len(found),
+		)
 	}
 	return found[0], nil
 }
@@ -228,12 +233,12 @@ func scopeQuery(s cutover.Scope, more ...string) url.Values {
 	return q
 }
 
-// show writes v as JSON with --json, else what print writes.
-func (c *remote) show(w io.Writer, v any, print func()) error {
+// show writes v as JSON with --json, else what people read.
+func (c *remote) show(w io.Writer, v any, people func()) error {
 	if c.json {
 		return writeJSON(w, v)
 	}
-	print()
+	people()
 	return nil
 }
 

@@ -124,7 +124,7 @@ func (a *api) trusted(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="cutover"`)
-	text := "changes need the operator's token: the file " + TokenFile + " in the data directory, as Authorization: Bearer"
+	text := "changes need the operator's token: " + TokenFile + " in the data directory, as Authorization: Bearer"
 	if a.Token == "" {
 		text = "this gateway has no operator's token, so nothing can be changed here"
 	}
@@ -278,7 +278,6 @@ func (a *api) flip(r *http.Request) (any, error) {
 func (a *api) flipGo(r *http.Request) (any, error)    { return a.release(r, false) }
 func (a *api) flipAbort(r *http.Request) (any, error) { return a.release(r, true) }
 
-//nolint:revive // it is what was asked for
 func (a *api) release(r *http.Request, abort bool) (any, error) {
 	var q struct {
 		Actor
@@ -362,7 +361,13 @@ func (a *api) canary(r *http.Request) (any, error) {
 	if q.Remove {
 		undo = "add"
 	}
-	return done{Done: true, Undo: "ehdbctl canary " + undo + " --scope consumer=" + name}, a.Engine.Canary(r.Context(), q)
+	return done{
+			Done: true,
+			Undo: "ehdbctl canary " + undo + " --scope consumer=" + name,
+		}, a.Engine.Canary(
+			r.Context(),
+			q,
+		)
 }
 
 func (a *api) throttle(r *http.Request) (any, error) {

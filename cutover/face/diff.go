@@ -66,7 +66,11 @@ func (a *api) diffRun(r *http.Request) (any, error) {
 	switch q.Action {
 	case "create":
 		err = e.Full(q.Scope)
-		return done{Done: true, Undo: "ehdbctl diff stop --scope " + name, Next: "ehdbctl diff show --scope " + name}, err
+		return done{
+			Done: true,
+			Undo: "ehdbctl diff stop --scope " + name,
+			Next: "ehdbctl diff show --scope " + name,
+		}, err
 	case "stop":
 		return done{Done: true, Undo: "ehdbctl diff create --scope " + name}, e.StopFull(q.Scope)
 	}
@@ -226,8 +230,8 @@ func (a *api) knownRemove(r *http.Request) (any, error) {
 	return done{Done: true}, err
 }
 
-// selfTest runs the controls. Its JSON is that of the source system: controls_ok, and controls with control, expected and
-// detail. The status is 503 if one of them is not as expected, so that probes see it.
+// selfTest runs the controls. Its JSON is that of the source system: controls_ok, and controls with control, expected
+// and detail. The status is 503 if one of them is not as expected, so that probes see it.
 func (a *api) selfTest(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")

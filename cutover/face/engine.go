@@ -74,8 +74,8 @@ type FlipRequest struct {
 type RollbackRequest struct {
 	Actor
 	Scope cutover.Scope `json:"scope"`
-	// Emergency does not wait for what the servers lack: at most MaxLoss messages may be lost, which is what the card said
-	// when it was decided.
+	// Emergency does not wait for what the servers lack: at most MaxLoss messages may be lost, which is what the card
+	// said when it was decided.
 	Emergency bool          `json:"emergency,omitempty"`
 	MaxLoss   uint64        `json:"max_loss,omitempty"`
 	MaxFence  time.Duration `json:"max_fence,omitempty"`

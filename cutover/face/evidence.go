@@ -11,8 +11,8 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 )
 
-// evidence answers with everything that a decision rests on, as a tar.gz of JSON files. It shows messages, so it needs the
-// token.
+// evidence answers with everything that a decision rests on, as a tar.gz of JSON files. It shows messages, so it needs
+// the token.
 func (a *api) evidence(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", "GET")

@@ -70,7 +70,10 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nats := side{{Seq: 1, Time: 1, Subject: []byte("a"), Data: []byte("one")}, {Seq: 2, Time: 2, Subject: []byte("a"), Data: []byte("two")}}
+	nats := side{
+		{Seq: 1, Time: 1, Subject: []byte("a"), Data: []byte("one")},
+		{Seq: 2, Time: 2, Subject: []byte("a"), Data: []byte("two")},
+	}
 	ehdb := slices.Clone(nats)
 	ehdb[1].Data = []byte("tWo")
 	if err := e.Attach(parity.Stream{Scope: scope, NATS: nats, EHDB: ehdb, Config: &server.StreamConfig{}}); err != nil {
@@ -194,7 +197,8 @@ func TestSelfTestShape(t *testing.T) {
 				Detail   string `json:"detail"`
 			} `json:"controls"`
 		}
-		if err := json.Unmarshal([]byte(got), &v); err != nil || code != 200 || v.OK == nil || !*v.OK || len(v.Controls) < 10 {
+		if err := json.Unmarshal([]byte(got), &v); err != nil || code != 200 || v.OK == nil || !*v.OK ||
+			len(v.Controls) < 10 {
 			t.Fatalf("%d %s %v", code, got, err)
 		}
 		var names []string
@@ -218,7 +222,8 @@ func TestPayloadsNeedTheToken(t *testing.T) {
 		_, without := ask(h, "GET", Base+path, "", "")
 		_, wrong := ask(h, "GET", Base+path, "", token+"0")
 		_, with := ask(h, "GET", Base+path, "", token)
-		if strings.Contains(without, "dFdv") || strings.Contains(wrong, "dFdv") || !strings.Contains(with, "dFdv") { // tWo
+		if strings.Contains(without, "dFdv") || strings.Contains(wrong, "dFdv") ||
+			!strings.Contains(with, "dFdv") { // tWo
 			t.Fatalf("%s: %s\n%s", path, without, with)
 		}
 		if _, again := ask(h, "GET", Base+path, "", token); !strings.Contains(again, "dFdv") {
@@ -245,7 +250,8 @@ func TestChangesNeedTheToken(t *testing.T) {
 	if code, got := ask(h, "POST", Base+"/flip", body, token); code != 200 || len(s.asked) != 1 {
 		t.Fatal(code, got)
 	}
-	if q, ok := s.asked[0].(FlipRequest); !ok || q.Scope != scope || q.By != "me" || q.Force["G11"] != "case" || q.MaxFence != time.Millisecond {
+	if q, ok := s.asked[0].(FlipRequest); !ok || q.Scope != scope || q.By != "me" || q.Force["G11"] != "case" ||
+		q.MaxFence != time.Millisecond {
 		t.Fatalf("%+v", s.asked)
 	}
 	for name, tc := range map[string]struct {
@@ -287,7 +293,8 @@ func TestWithoutATokenNothingChanges(t *testing.T) {
 	for p, h := range Routes(Options{Engine: newStage(t)}) {
 		mux.Handle(p, h)
 	}
-	if code, got := ask(mux, "POST", Base+"/flip", `{}`, "x"); code != 401 || !strings.Contains(got, "no operator's token") {
+	if code, got := ask(mux, "POST", Base+"/flip", `{}`, "x"); code != 401 ||
+		!strings.Contains(got, "no operator's token") {
 		t.Fatal(code, got)
 	}
 }

@@ -5,11 +5,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noetl/ehdb-gateway/cutover/gate"
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 )
 
-// Metrics returns the series of the comparison. Each is there from the start, at 0 for streams that are compared: one that
-// is absent reads like one that is well.
+// Metrics returns the series of the comparison. Each is there from the start, at 0 for streams that are compared: one
+// that is absent reads like one that is well.
 func Metrics(e *parity.Engine) prometheus.Collector { return &collector{e: e, now: time.Now} }
 
 type collector struct {
@@ -40,8 +41,11 @@ var (
 		"1 if all controls of the comparison were as expected the last time, else 0.")
 	findingsNow     = gauge("ehdb_crossstore_findings", "Findings that are kept.")
 	findingsDropped = counter("ehdb_crossstore_findings_dropped_total", "Findings for which there was no room.")
-	apiTotal        = counter("ehdb_crossstore_api_total",
-		"Answers of the JetStream API that were compared, by outcome; ignored counts differences that are let pass.", "outcome")
+	apiTotal        = counter(
+		"ehdb_crossstore_api_total",
+		"Answers of the JetStream API that were compared, by outcome; ignored counts differences that are let pass.",
+		"outcome",
+	)
 	knownNow = gauge("ehdb_crossstore_known_divergences", "Divergences that are listed as known.")
 
 	parityTotal = counter("ehdb_crossstore_parity_total", "Comparisons by outcome.", "account", "stream", "outcome")
@@ -50,7 +54,12 @@ var (
 	compared = counter("ehdb_crossstore_events_compared_total", "Sequences compared.", "account", "stream")
 	pending  = counter("ehdb_crossstore_pending_total",
 		"Sequences met that were younger than the window, each time they were.", "account", "stream")
-	healed    = counter("ehdb_crossstore_healed_total", "Sequences found to differ that are equal now.", "account", "stream")
+	healed = counter(
+		"ehdb_crossstore_healed_total",
+		"Sequences found to differ that are equal now.",
+		"account",
+		"stream",
+	)
 	sequences = gauge("ehdb_crossstore_sequences",
 		"Sequences by state, as of the last comparison.", "account", "stream", "state")
 	examined  = gauge("ehdb_crossstore_examined", "Sequences examined; the states add up to it.", "account", "stream")
@@ -87,7 +96,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		send(controlTotal, float64(n.Expected), name, "expected")
 		send(controlTotal, float64(n.Unexpected), name, "unexpected")
 	}
-	send(controlsOK, yes(st.ControlsOK))
+	send(controlsOK, gate.Yes(st.ControlsOK))
 	send(findingsNow, float64(st.Findings))
 	send(findingsDropped, float64(st.Dropped))
 	send(knownNow, float64(st.Known))
@@ -98,13 +107,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for i := range st.Streams {
 		c.stream(&st.Streams[i], send)
 	}
-}
-
-func yes(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func (c *collector) stream(s *parity.StreamStats, send func(series, float64, ...string)) {
@@ -122,8 +124,8 @@ func (c *collector) stream(s *parity.StreamStats, send func(series, float64, ...
 	send(pending, float64(s.Pending), account, name)
 	send(healed, float64(s.Healed), account, name)
 	send(examined, float64(st.Counts.Examined), account, name)
-	send(accounted, yes(st.Counts.Accounted()), account, name)
-	send(digestEqual, yes(st.Digest.Equal), account, name)
+	send(accounted, gate.Yes(st.Counts.Accounted()), account, name)
+	send(digestEqual, gate.Yes(st.Digest.Equal), account, name)
 	send(unacknowledged, float64(st.Unacknowledged), account, name)
 	send(tolerance, st.Window, account, name)
 	send(lag, st.Lag.P50, account, name, "0.5")
@@ -139,6 +141,6 @@ func (c *collector) stream(s *parity.StreamStats, send func(series, float64, ...
 		labels := []string{account, name, r.Consumer, r.Side}
 		send(stranded, float64(r.Stranded), labels...)
 		send(drift, float64(r.Drift), labels...)
-		send(unseen, yes(!r.Known), labels...)
+		send(unseen, gate.Yes(!r.Known), labels...)
 	}
 }

@@ -71,7 +71,7 @@ func (a All) Fact(scope cutover.Scope, name string) (Fact, bool) {
 }
 
 // Yes is 1 for true.
-func Yes(b bool) float64 {
+func Yes(b bool) float64 { //nolint:revive // it is a conversion
 	if b {
 		return 1
 	}
@@ -216,9 +216,9 @@ func (v Verdict) ExitCode() int {
 		return 0
 	case NoGo:
 		return 2
-	default:
-		return 3
+	case NotEnough:
 	}
+	return 3
 }
 
 // Report is the outcome of all gates.
@@ -272,7 +272,9 @@ func Evaluate(in Inputs, scope cutover.Scope, o Options) Report {
 		}
 		if g.parity && controls != Pass {
 			res.State = Unknown
-			res.Reason = "the controls of the comparison (G1) are " + string(controls) + ", so what it says is worth nothing"
+			res.Reason = "the controls of the comparison (G1) are " + string(
+				controls,
+			) + ", so what it says is worth nothing"
 		}
 		if why := o.Forced[g.id]; why != "" && g.forceable && res.State != Pass && res.State != NotApplicable {
 			res.Forced = why

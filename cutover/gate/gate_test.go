@@ -75,7 +75,17 @@ func TestEveryCheckCounts(t *testing.T) {
 					t.Helper()
 					r := evaluate(f, p, Complete)
 					if got := of(r, g.id); got.State != state || r.Verdict != verdict {
-						t.Errorf("%s %s, %s %s: %s, %s; want %s, %s", p, g.id, c.fact, name, got.State, r.Verdict, state, verdict)
+						t.Errorf(
+							"%s %s, %s %s: %s, %s; want %s, %s",
+							p,
+							g.id,
+							c.fact,
+							name,
+							got.State,
+							r.Verdict,
+							state,
+							verdict,
+						)
 					}
 				}
 				f := good(p)
@@ -97,7 +107,12 @@ func TestEveryCheckCounts(t *testing.T) {
 				if c.expires {
 					old = Pending
 				}
-				want("old", change(func(v *Fact) { v.At = now.Add(-time.Duration(age+1) * time.Second) }), old, NotEnough)
+				want(
+					"old",
+					change(func(v *Fact) { v.At = now.Add(-time.Duration(age+1) * time.Second) }),
+					old,
+					NotEnough,
+				)
 				want("no time", change(func(v *Fact) { v.At = time.Time{} }), Unknown, NotEnough)
 				if v := change(func(v *Fact) { v.N-- }); good(p)[c.fact].N > 0 {
 					want("too few", v, Pending, NotEnough)
@@ -171,7 +186,8 @@ func TestVerdicts(t *testing.T) {
 	if Go.ExitCode() != 0 || NoGo.ExitCode() != 2 || NotEnough.ExitCode() != 3 {
 		t.Fatal("exit codes")
 	}
-	if Verdict(NoGo).with(Unknown) != NoGo || Verdict(NotEnough).with(Fail) != NoGo || Verdict(NotEnough).with(Pass) != NotEnough {
+	if NoGo.with(Unknown) != NoGo || NotEnough.with(Fail) != NoGo ||
+		NotEnough.with(Pass) != NotEnough {
 		t.Fatal("a verdict gets better")
 	}
 	if r := Evaluate(Facts{}, scope, Options{Now: now}); r.Verdict != NotEnough {
@@ -190,15 +206,34 @@ func TestFactsOfParity(t *testing.T) {
 	at := now.Add(-time.Second)
 	c := Comparison{
 		Now: now, Since: now.Add(-25 * time.Hour), FenceBudget: 1500 * time.Millisecond,
-		Controls: parity.SelfTest{OK: true, OKTicks: 3, At: at, Controls: []parity.Control{{Name: "missing", Expected: true}}},
+		Controls: parity.SelfTest{
+			OK:       true,
+			OKTicks:  3,
+			At:       at,
+			Controls: []parity.Control{{Name: "missing", Expected: true}},
+		},
 		Status: parity.Status{
 			At: at, Attached: now.Add(-time.Hour), Complete: at, Window: 5, DeliveryAt: at,
 			Digest: parity.Digest{Equal: true, At: at}, Lag: parity.LagStatus{P99: .4, N: 500},
 			Reasons: map[string]uint64{"copy_unreadable": 2},
 			Consumers: []parity.ConsumerReport{
 				{Consumer: "fine", Known: true, Balanced: true, Exact: true, LastDelivery: at, NumPending: 3},
-				{Consumer: "frozen", Known: true, Balanced: true, Exact: true, LastDelivery: at.Add(-2 * time.Minute), NumPending: 3},
-				{Consumer: "passed over", Known: true, Stranded: 2, StrandedSeqs: []uint64{7, 9}, Drift: 2, Exact: true},
+				{
+					Consumer:     "frozen",
+					Known:        true,
+					Balanced:     true,
+					Exact:        true,
+					LastDelivery: at.Add(-2 * time.Minute),
+					NumPending:   3,
+				},
+				{
+					Consumer:     "passed over",
+					Known:        true,
+					Stranded:     2,
+					StrandedSeqs: []uint64{7, 9},
+					Drift:        2,
+					Exact:        true,
+				},
 			},
 		},
 	}

@@ -39,7 +39,13 @@ func (c *Comparison) Facts() Facts {
 			failed = append(failed, t.Name)
 		}
 	}
-	put(ControlsOKTicks, float64(c.Controls.OKTicks), c.Controls.At, uint64(len(c.Controls.Controls)), strings.Join(failed, ", "))
+	put(
+		ControlsOKTicks,
+		float64(c.Controls.OKTicks),
+		c.Controls.At,
+		uint64(len(c.Controls.Controls)),
+		strings.Join(failed, ", "),
+	)
 	n := st.Counts.Examined
 	put(Accounted, Yes(st.Counts.Accounted()), st.At, n, "")
 	put(Examined, float64(n-st.Counts.By[parity.Pending]-st.Counts.By[parity.Suspended]), st.At, n, "")
@@ -74,8 +80,8 @@ func (c *Comparison) unwaived() uint64 {
 	return n
 }
 
-// consumers adds the facts about consumers. Each is counted by itself: one that stands still is not hidden by others that
-// move.
+// consumers adds the facts about consumers. Each is counted by itself: one that stands still is not hidden by others
+// that move.
 func (c *Comparison) consumers(put func(name string, v float64, at time.Time, n uint64, detail string)) {
 	st := &c.Status
 	var stranded, unbalanced, unseen, inexact, silent float64

@@ -8,8 +8,8 @@ const (
 	OrganicHours      = "parity.organic_hours"            // how long traffic has been compared
 	Diverged          = "parity.diverged"                 // sequences in a state that says that the sides differ
 	DigestEqual       = "parity.digest_equal"             // yes: the digests of both sides are equal
-	ComparedAll       = "parity.complete"                 // yes: compared from the first record on since the configuration changed
-	NotCompared       = "parity.not_comparable"           // sequences that cannot be compared, without those that are waived
+	ComparedAll       = "parity.complete"                 // yes: all of it, as it is configured now
+	NotCompared       = "parity.not_comparable"           // sequences, but for waived ones
 	Stranded          = "delivery.stranded"               // messages that a consumer moved past and was never offered
 	Unbalanced        = "delivery.unbalanced"             // consumers whose figures do not add up
 	Unseen            = "delivery.unseen"                 // consumers of which nobody knows what they were offered
@@ -22,13 +22,13 @@ const (
 	APIUnknown        = "api.unknown_subjects"            // API subjects in use that are not known
 	Unsupported       = "features.unsupported"            // features in use that are not supported
 	BypassConnections = "bypass.connections"              // connections of the account that go around the gateway
-	BypassHoles       = "bypass.holes"                    // records of the last day that did not come through the gateway
-	ProxyRequired     = "bypass.proxy_required"           // yes: the servers refuse clients that do not come through the gateway
+	BypassHoles       = "bypass.holes"                    // records of a day that came another way
+	ProxyRequired     = "bypass.proxy_required"           // yes: the servers refuse other clients
 	Inexact           = "consumers.inexact"               // durable consumers whose state is not known to be exact
-	Silent            = "consumers.silent"                // consumers with work that were delivered nothing for twice ack_wait
+	Silent            = "consumers.silent"                // with work, and nothing delivered for long
 	PublishP50        = "latency.publish_p50_ratio"       // publish to ack, median, EHDB over NATS, unsaturated
 	PublishP99        = "latency.publish_p99_ratio"       // the same, 99th percentile
-	DeliverP99        = "latency.deliver_p99_ratio"       // publish to delivery, 99th percentile, EHDB over NATS, unsaturated
+	DeliverP99        = "latency.deliver_p99_ratio"       // publish to delivery, 99th percentile
 	DrillWriterKill   = "drill.restart_writer"            // yes: passed
 	DrillGatewayKill  = "drill.kill_gateway"              // yes: passed
 	DrillStepdown     = "drill.nats_stepdown"             // yes: passed
@@ -46,8 +46,8 @@ const (
 	ConfigQuiet       = "config.quiet_seconds"            // how long nobody has changed it
 	Unwatched         = "autoscale.unwatched"             // autoscalers that are configured and do not watch
 	Regressions       = "authority.regressions"           // times that a last sequence went back
-	Unhealthy         = "authority.unhealthy"             // streams without a leader or with replicas that lag, consumers ahead of their stream
-	KnownIssues       = "authority.known_issues"          // known defects of the servers' version that concern the stream
+	Unhealthy         = "authority.unhealthy"             // without leader, replicas that lag, consumers ahead
+	KnownIssues       = "authority.known_issues"          // known defects of the servers' version
 	ReverseProven     = "reverse.proven"                  // yes: the way back was tried on a scratch stream
 	MayPublish        = "reverse.may_publish"             // yes: the gateway may publish to the servers
 	Headroom          = "reverse.headroom"                // the servers' free storage over what the way back may need
@@ -112,7 +112,10 @@ var table = []gate{
 		zero(APIUnknown, by{5 * minute, minute}), zero(Unsupported, by{5 * minute, minute}),
 	}},
 	{id: "G8", title: "nobody goes around the gateway", checks: []check{
-		zero(BypassConnections, by{minute, 20}), zero(BypassHoles, by{minute, 20}), yes(ProxyRequired, by{5 * minute, minute}),
+		zero(
+			BypassConnections,
+			by{minute, 20},
+		), zero(BypassHoles, by{minute, 20}), yes(ProxyRequired, by{5 * minute, minute}),
 	}},
 	{id: "G9", title: "the state of every durable consumer is exact", checks: []check{
 		zero(Inexact, by{minute, 20}),

@@ -121,7 +121,7 @@ func (v *APIVerdict) walk(path []string, a, b any) {
 		}
 		slices.Sort(keys)
 		for _, k := range keys {
-			v.walk(append(path[:len(path):len(path)], k), a[k], b[k])
+			v.walk(append(slices.Clip(path), k), a[k], b[k])
 		}
 	case []any:
 		b, _ := b.([]any) // of the same kind
@@ -129,7 +129,7 @@ func (v *APIVerdict) walk(path []string, a, b any) {
 			v.differ(at, fmt.Sprintf("%d entries", len(a)), fmt.Sprintf("%d entries", len(b)))
 		}
 		for i := range min(len(a), len(b)) {
-			v.walk(append(path[:len(path):len(path)], strconv.Itoa(i)), a[i], b[i])
+			v.walk(append(slices.Clip(path), strconv.Itoa(i)), a[i], b[i])
 		}
 	default:
 		if a != b && slices.Contains(compared, at) {

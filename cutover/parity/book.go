@@ -144,7 +144,8 @@ func (b *Book) Settled(scope cutover.Scope, through uint64) {
 	p.entries = slices.Delete(p.entries, 0, n)
 }
 
-// Watch begins to keep what a consumer is offered: everything from since on will be noted. One that is kept already goes on.
+// Watch begins to keep what a consumer is offered: everything from since on will be noted. One that is kept already
+// goes on.
 func (b *Book) Watch(scope cutover.Scope, consumer string, since uint64) {
 	p := b.page(scope)
 	if p == nil {

@@ -70,7 +70,8 @@ type doubt struct {
 	sight
 }
 
-// Progress is how far a stream has been compared and what was found. Its zero value begins at the stream's first record.
+// Progress is how far a stream has been compared and what was found. Its zero value begins at the stream's first
+// record.
 type Progress struct {
 	// Through is the last sequence that was compared.
 	Through uint64
@@ -113,8 +114,8 @@ func (g *Progress) Counts() Counts {
 	return c
 }
 
-// bounds are the edges of one comparison. The copy's and the ledger's are read before the authority's, so that nothing of
-// theirs is beyond the authority's for want of time.
+// bounds are the edges of one comparison. The copy's and the ledger's are read before the authority's, so that nothing
+// of theirs is beyond the authority's for want of time.
 type bounds struct {
 	copyLast, ledgerFirst, ledgerLast uint64
 	ledger                            bool
@@ -173,39 +174,34 @@ func Compare(ctx context.Context, p *Pair, g *Progress, budget int) (more bool, 
 			break
 		}
 	}
-	return more, p.ahead(ctx, g, b, end, !more && !young)
+	p.ahead(g, b, end)
+	if more || young || end <= g.Through {
+		return more, nil
+	}
+	return false, p.overdue(ctx, g, b, end)
 }
 
-// ahead counts what is above Through. The copy ends at b.copyLast: if everything up to there was compared (whole), what is
-// older than the window and not in the copy is overdue.
-func (p *Pair) ahead(ctx context.Context, g *Progress, b bounds, end uint64, whole bool) error {
+// ahead counts what is above Through, up to end.
+func (p *Pair) ahead(g *Progress, b bounds, end uint64) {
 	g.tail, g.pending, g.suspended = tail{}, 0, 0
 	if p.Expected < b.end {
 		g.suspended = b.end - max(p.Expected, g.Through)
 	}
-	if end <= g.Through {
-		return nil
+	if end > g.Through {
+		g.pending = end - g.Through
 	}
-	from := g.Through
-	if whole {
-		var err error
-		if from, err = p.overdue(ctx, g, b, end); err != nil {
-			return err
-		}
-	}
-	g.pending = end - from
-	return nil
 }
 
 // maxTail is how many of the sequences that are overdue are named.
 const maxTail = 100
 
-// overdue looks at what is above the copy's last sequence, and returns the sequence at which it became too young.
-func (p *Pair) overdue(ctx context.Context, g *Progress, b bounds, end uint64) (uint64, error) {
+// overdue looks at what is above the copy's last sequence: what is older than the window should be there.
+func (p *Pair) overdue(ctx context.Context, g *Progress, b bounds, end uint64) error {
 	as, more, err := readItems(ctx, p.Authority, g.Through+1, min(end, b.last), chunk)
 	if err != nil {
-		return 0, err
+		return err
 	}
+	all := end
 	if more {
 		end, g.tail.cut = as[len(as)-1].seq, true
 	}
@@ -218,11 +214,15 @@ func (p *Pair) overdue(ctx context.Context, g *Progress, b bounds, end uint64) (
 		state, reason := p.classify(b, seq, s)
 		g.tail.by[state]++
 		if state.Finding() && len(g.tail.doubts) < maxTail {
-			g.tail.doubts = append(g.tail.doubts, &doubt{seq: seq, state: state, reason: reason, since: p.Now, sight: s})
+			g.tail.doubts = append(
+				g.tail.doubts,
+				&doubt{seq: seq, state: state, reason: reason, since: p.Now, sight: s},
+			)
 		}
 		return true
 	})
-	return end, err
+	g.pending = all - end
+	return err
 }
 
 // step compares up to chunk records behind g.Through. young says that it ended at something that is too young.
@@ -283,22 +283,16 @@ func (p *Pair) ledgerItems(b bounds, first, last uint64) ([]cutover.Acked, uint6
 	return out, end
 }
 
+// reasonContent is why sides mismatch whose contents differ.
+const reasonContent = "content"
+
 // errOrder says that a witness gave its records in no order.
 var errOrder = errors.New("a witness did not tell of its records in ascending order")
 
 // join calls fn for each sequence up to last that is in any of the lists, ascending, until it returns false.
 func join(as, cs []item, ls []cutover.Acked, last uint64, fn func(seq uint64, s sight) bool) error {
 	for before := uint64(0); ; {
-		seq := uint64(math.MaxUint64)
-		if len(as) > 0 {
-			seq = min(seq, as[0].seq)
-		}
-		if len(cs) > 0 {
-			seq = min(seq, cs[0].seq)
-		}
-		if len(ls) > 0 {
-			seq = min(seq, ls[0].Seq)
-		}
+		seq := nearest(as, cs, ls)
 		if seq > last {
 			return nil
 		}
@@ -320,6 +314,21 @@ func join(as, cs []item, ls []cutover.Acked, last uint64, fn func(seq uint64, s 
 			return nil
 		}
 	}
+}
+
+// nearest is the lowest sequence at the head of a list.
+func nearest(as, cs []item, ls []cutover.Acked) uint64 {
+	seq := uint64(math.MaxUint64)
+	if len(as) > 0 {
+		seq = min(seq, as[0].seq)
+	}
+	if len(cs) > 0 {
+		seq = min(seq, cs[0].seq)
+	}
+	if len(ls) > 0 {
+		seq = min(seq, ls[0].Seq)
+	}
+	return seq
 }
 
 // look takes one sequence. What is not simply equal is returned, and counted by settle.
@@ -392,7 +401,7 @@ func (p *Pair) classify(b bounds, seq uint64, s sight) (State, string) {
 func (p *Pair) both(s sight) (State, string) {
 	switch {
 	case s.a.hash != s.c.hash:
-		return Mismatch, "content"
+		return Mismatch, reasonContent
 	case !p.Reverse && s.a.time != s.c.time:
 		return Mismatch, "time"
 	case s.l != nil && s.l.Hash != 0 && s.l.Hash != s.a.hash && rulesOf(p.Config).exact:

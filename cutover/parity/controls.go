@@ -54,7 +54,9 @@ func controls() []control {
 		},
 		{
 			name: "header", newest: old, want: map[State]uint64{Mismatch: 1},
-			inject: func(f *fixture) { f.copy.at(4).Header = []byte("NATS/1.0\r\nkind: control\r\nNats-Msg-Id: 4\r\n\r\n") },
+			inject: func(f *fixture) {
+				f.copy.at(4).Header = []byte("NATS/1.0\r\nkind: control\r\nNats-Msg-Id: 4\r\n\r\n")
+			},
 		},
 		{
 			name: "subject", newest: old, want: map[State]uint64{Mismatch: 1},
@@ -66,7 +68,9 @@ func controls() []control {
 		},
 		{name: "reordered", newest: old, want: map[State]uint64{Reordered: 2}, inject: func(f *fixture) {
 			a, b := f.copy.at(4), f.copy.at(5)
-			a.Subject, b.Subject, a.Header, b.Header, a.Data, b.Data = b.Subject, a.Subject, b.Header, a.Header, b.Data, a.Data
+			a.Subject, b.Subject = b.Subject, a.Subject
+			a.Header, b.Header = b.Header, a.Header
+			a.Data, b.Data = b.Data, a.Data
 		}},
 		{name: "duplicate", newest: old, want: map[State]uint64{Duplicate: 1}, inject: func(f *fixture) {
 			r := cloneRecord(f.copy.at(4))
@@ -149,7 +153,12 @@ func (c *control) run(ctx context.Context, compare comparator, now time.Time) Co
 	case out.Got != out.Want:
 		out.Detail = fmt.Sprintf("NOT DETECTED: wanted %s, and the comparator said %s", out.Want, out.Got)
 	case !n.Accounted() || n.Examined != examined:
-		out.Detail = fmt.Sprintf("%d sequences were there, %d examined, and the states add up to %d", examined, n.Examined, n.Sum())
+		out.Detail = fmt.Sprintf(
+			"%d sequences were there, %d examined, and the states add up to %d",
+			examined,
+			n.Examined,
+			n.Sum(),
+		)
 	case (a != b) != differs:
 		out.Detail = fmt.Sprintf("the digests are equal: %v, which is wrong", a == b)
 	default:

@@ -23,12 +23,12 @@ type Consumer struct {
 	Pending, AckPending   uint64 // num_pending, num_ack_pending
 	Redelivered           uint64
 	LastDelivery, LastAck time.Time // zero: never
-	Exact                 bool      // the set of what is pending is known to be exact, so that a transfer repeats nothing
+	Exact                 bool      // what is pending is known exactly, so that a transfer repeats nothing
 	WorstCase             uint64    // how many messages a transfer may repeat at most
 }
 
-// ConsumerReport is what delivery parity says of a consumer. Stored, Acked and the others count stored messages that the
-// consumer wants, from Since on.
+// ConsumerReport is what delivery parity says of a consumer. Stored, Acked and the others count stored messages that
+// the consumer wants, from Since on.
 type ConsumerReport struct {
 	Consumer string   `json:"consumer"`
 	Side     string   `json:"side"`
@@ -86,8 +86,8 @@ func present(st *server.StreamState) *roaring64.Bitmap {
 	return b
 }
 
-// weigh sets a consumer against what is stored: wanted is what it wants of that, given what it was offered. It is all of
-// delivery parity but for the reading.
+// weigh sets a consumer against what is stored: wanted is what it wants of that, given what it was offered. It is all
+// of delivery parity but for the reading.
 func weigh(c *Consumer, wanted, offered *roaring64.Bitmap) (r ConsumerReport, stranded *roaring64.Bitmap) {
 	passed := upTo(wanted, c.Delivered)
 	stranded = roaring64.AndNot(passed, offered)
@@ -123,8 +123,8 @@ func filtersOf(c *server.ConsumerConfig) []string {
 	return nil
 }
 
-// catalog knows which sequences match which filter. It reads each record once, and again only if a sequence turns up that
-// was not there before, wherever that is.
+// catalog knows which sequences match which filter. It reads each record once, and again only if a sequence turns up
+// that was not there before, wherever that is.
 type catalog struct {
 	seen    *roaring64.Bitmap
 	matches map[string]*roaring64.Bitmap // by filter
@@ -309,7 +309,7 @@ func strandedControl() Control {
 	out := Control{Name: "stranded", Want: "stranded 1"}
 	switch {
 	case fine.Drift != 0 || !none.IsEmpty():
-		out.Got, out.Detail = "stranded without cause", "a consumer that was offered everything is said to have missed some"
+		out.Got, out.Detail = "stranded without cause", "one that was offered all is said to have missed some"
 	case one.GetCardinality() != 1 || !one.Contains(4) || bad.Drift != 1:
 		out.Got, out.Detail = "nothing", "NOT DETECTED: a message that was never offered, while lag is 0"
 	default:

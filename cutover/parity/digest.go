@@ -18,7 +18,7 @@ type leaf struct {
 func leafOf(seq uint64) uint64 { return (seq - 1) / LeafSize }
 
 // chain is H(n) = h(H(n-1), record n).
-func chain(h uint64, it *item, timed bool) uint64 {
+func chain(h uint64, it *item, timed bool) uint64 { //nolint:revive // what a record is
 	var b [32]byte
 	binary.LittleEndian.PutUint64(b[0:], h)
 	binary.LittleEndian.PutUint64(b[8:], it.seq)

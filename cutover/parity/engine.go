@@ -103,8 +103,8 @@ func New(o Options) (*Engine, error) {
 	return e, e.known.load(o.Dir)
 }
 
-// Attach begins to compare a stream from its first record on, in the place of what was known of it: after a reset of the
-// copy, a change of the configuration or of the direction. Measured lag stays.
+// Attach begins to compare a stream from its first record on, in the place of what was known of it: after a reset of
+// the copy, a change of the configuration or of the direction. Measured lag stays.
 func (e *Engine) Attach(s Stream) error {
 	if s.NATS == nil || s.EHDB == nil || s.Config == nil || s.Scope.Stream == "" {
 		return errors.New("a stream to be compared needs its name, both sides and its configuration")
@@ -256,8 +256,8 @@ func (e *Engine) SelfTest() SelfTest {
 // ErrControls says that the comparator does not find what it has to find.
 var ErrControls = errors.New("a control of the comparison failed, so its verdict is worth nothing")
 
-// Verify compares a stream up to a sequence with nothing on its way, as under a fence, and returns what it is by then. It
-// is an error if a control fails, or a record up to there was not compared.
+// Verify compares a stream up to a sequence with nothing on its way, as under a fence, and returns what it is by then.
+// It is an error if a control fails, or a record up to there was not compared.
 func (e *Engine) Verify(ctx context.Context, scope cutover.Scope, last uint64) (Status, error) {
 	w, err := e.watch(scope)
 	if err != nil {

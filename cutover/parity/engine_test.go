@@ -55,8 +55,8 @@ func TestWindowFollowsTheLag(t *testing.T) {
 	}
 }
 
-// A message that turns up behind a consumer that has passed is stranded, though its lag is 0: the consumer's own figures
-// say nothing of it. With a filter too.
+// A message that turns up behind a consumer that has passed is stranded, though its lag is 0: the consumer's own
+// figures say nothing of it. With a filter too.
 func TestStrandedWhileLagIsZero(t *testing.T) {
 	js, nc := natsServer(t, jetstream.StreamConfig{})
 	n := natsReader{nc, js}
@@ -113,10 +113,20 @@ func TestStrandedWhileLagIsZero(t *testing.T) {
 	if c := st.Consumers[2]; c.Known || c.Stranded > 0 {
 		t.Fatalf("nothing is known of it: %+v", c)
 	}
-	tickUntil(t, e, "out of balance for longer than the window", func(st Status) bool { return !st.Consumers[0].Balanced })
+	tickUntil(
+		t,
+		e,
+		"out of balance for longer than the window",
+		func(st Status) bool { return !st.Consumers[0].Balanced },
+	)
 	book.Offer(testScope, "all", 30)
 	book.Offer(testScope, "one", 30)
-	tickUntil(t, e, "delivered after all", func(st Status) bool { return strandedOf(st) == 0 && st.Consumers[0].Balanced })
+	tickUntil(
+		t,
+		e,
+		"delivered after all",
+		func(st Status) bool { return strandedOf(st) == 0 && st.Consumers[0].Balanced },
+	)
 }
 
 // An engine whose comparator sees nothing says so, and keeps saying nothing else.
@@ -168,7 +178,8 @@ func TestKnownDivergencesAreIgnoredUntilTheyExpire(t *testing.T) {
 	if err := e.AddKnown(k); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := New(Options{Dir: dir}); err != nil || len(again.Known()) != 1 || again.Known()[0].Reason != k.Reason {
+	if again, err := New(Options{Dir: dir}); err != nil || len(again.Known()) != 1 ||
+		again.Known()[0].Reason != k.Reason {
 		t.Fatal("a restart forgets it", err)
 	}
 	tickUntil(t, e, "ignored", func(st Status) bool {
@@ -187,8 +198,8 @@ func TestSuspendedIsNotPending(t *testing.T) {
 	}
 }
 
-// What the authority removed is superseded for a while, and extra if the copy keeps it; a gap on an authority whose rules
-// do not make any is extra at once.
+// What the authority removed is superseded for a while, and extra if the copy keeps it; a gap on an authority whose
+// rules do not make any is extra at once.
 func TestRemovals(t *testing.T) {
 	for _, interior := range []bool{true, false} {
 		t.Run(fmt.Sprint(interior), func(t *testing.T) {
@@ -259,7 +270,8 @@ func TestRepair(t *testing.T) {
 		t.Fatal(err)
 	}
 	sb.role, sb.broken = cutover.Standby, ErrRefill
-	if r, err := e.Repair(t.Context(), testScope, []uint64{2, 4}); err != nil || r.Outcome != "refused" || len(r.Left) != 2 {
+	if r, err := e.Repair(t.Context(), testScope, []uint64{2, 4}); err != nil || r.Outcome != "refused" ||
+		len(r.Left) != 2 {
 		t.Fatalf("%+v %v", r, err)
 	}
 	sb.broken = nil
@@ -365,7 +377,8 @@ func TestBook(t *testing.T) {
 	}
 	var got []uint64
 	b.Acked(testScope, 0, 100, func(e cutover.Acked) bool { got = append(got, e.Seq); return true })
-	if first, last, ok := b.Span(testScope); !ok || first != 12 || last != 15 || !slices.Equal(got, []uint64{12, 13, 14, 15}) {
+	if first, last, ok := b.Span(testScope); !ok || first != 12 || last != 15 ||
+		!slices.Equal(got, []uint64{12, 13, 14, 15}) {
 		t.Fatal(first, last, ok, got)
 	}
 	b.Settled(testScope, 14)

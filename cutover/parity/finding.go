@@ -68,11 +68,13 @@ func show(r *cutover.Record) *Shown {
 func hexHash(h uint64) string { return fmt.Sprintf("%016x", h) }
 
 // difference finds the first byte in which two records differ: no field if they do not.
-func difference(a, b *cutover.Record, timed bool) (field string, offset int) {
+func difference(a, b *cutover.Record, timed bool) (field string, offset int) { //nolint:revive // as chain
 	for _, part := range []struct {
 		name string
 		a, b []byte
-	}{{"subject", a.Subject, b.Subject}, {"header", Canonical(a.Header), Canonical(b.Header)}, {"data", a.Data, b.Data}} {
+	}{
+		{"subject", a.Subject, b.Subject}, {"header", Canonical(a.Header), Canonical(b.Header)}, {"data", a.Data, b.Data},
+	} {
 		if !bytes.Equal(part.a, part.b) {
 			n := 0
 			for n < len(part.a) && n < len(part.b) && part.a[n] == part.b[n] {
@@ -148,8 +150,8 @@ type Query struct {
 	Limit       int           // 0: 100
 }
 
-// findings is the store of findings. It is bounded: healed ones make room first; after that new ones are counted, without
-// their details.
+// findings is the store of findings. It is bounded: healed ones make room first; after that new ones are counted,
+// without their details.
 type findings struct {
 	mu      sync.Mutex
 	limit   int

@@ -39,12 +39,15 @@ func newFixture(now time.Time, newest time.Duration) *fixture {
 		id := strconv.FormatUint(seq, 10)
 		r := cutover.Record{
 			Seq: seq, Time: at.UnixNano(), Subject: []byte("control." + id),
-			Header: []byte("NATS/1.0\r\nNats-Msg-Id: " + id + "\r\nKind: control\r\n\r\n"), Data: []byte("payload " + id),
+			Header: []byte(
+				"NATS/1.0\r\nNats-Msg-Id: " + id + "\r\nKind: control\r\n\r\n",
+			), Data: []byte("payload " + id),
 		}
 		f.authority.records = append(f.authority.records, r)
 		f.copy.records = append(f.copy.records, cloneRecord(&r))
 		f.ledger.entries = append(f.ledger.entries, cutover.Acked{
-			Seq: seq, Subject: string(r.Subject), MsgID: id, Hash: cutover.Hash(r.Subject, r.Header, r.Data), When: r.Time,
+			Seq: seq, Subject: string(r.Subject), MsgID: id, When: r.Time,
+			Hash: cutover.Hash(r.Subject, r.Header, r.Data),
 		})
 	}
 	f.authority.last, f.copy.last = fixtureSize, fixtureSize
@@ -61,7 +64,8 @@ func (f *fixture) pair() *Pair {
 
 func cloneRecord(r *cutover.Record) cutover.Record {
 	return cutover.Record{
-		Seq: r.Seq, Time: r.Time, Subject: slices.Clone(r.Subject), Header: slices.Clone(r.Header), Data: slices.Clone(r.Data),
+		Seq: r.Seq, Time: r.Time,
+		Subject: slices.Clone(r.Subject), Header: slices.Clone(r.Header), Data: slices.Clone(r.Data),
 	}
 }
 

@@ -352,7 +352,8 @@ func TestFaultMatrix(t *testing.T) {
 				t.Fatal(err)
 			}
 			st := tickUntil(t, e, "the fault", func(st Status) bool { return st.Counts.By[tc.state] == tc.n })
-			if tc.state.Diverged() && st.Outcome != "divergent" || !tc.state.Diverged() && st.Outcome != "not_comparable" {
+			if tc.state.Diverged() && st.Outcome != "divergent" ||
+				!tc.state.Diverged() && st.Outcome != "not_comparable" {
 				t.Fatalf("outcome %s", st.Outcome)
 			}
 			if tc.state.Diverged() && name != "late, still" && st.Digest.Equal {
@@ -379,7 +380,8 @@ func TestFaultMatrix(t *testing.T) {
 	}
 }
 
-// What the copy lacks is pending within the window and missing beyond it, and what was acknowledged and is gone is lost.
+// What the copy lacks is pending within the window and missing beyond it, and what was acknowledged and is gone is
+// lost.
 func TestWitnesses(t *testing.T) {
 	js, nc := natsServer(t, jetstream.StreamConfig{})
 	n := natsReader{nc, js}
@@ -394,7 +396,8 @@ func TestWitnesses(t *testing.T) {
 	l.do(func() { l.last = last })
 	late := publish(t, js, book, 2)
 	e.Tick(t.Context())
-	if st, _ := e.Status(testScope); st.Counts.By[Pending] != 2 || st.Counts.By[Match] != last || st.Outcome != "match" {
+	if st, _ := e.Status(testScope); st.Counts.By[Pending] != 2 || st.Counts.By[Match] != last ||
+		st.Outcome != "match" {
 		t.Fatalf("%+v", st)
 	}
 	tickUntil(t, e, "missing once they are old", func(st Status) bool { return st.Counts.By[Missing] == 2 })
@@ -462,7 +465,8 @@ func TestNothingInjected(t *testing.T) {
 	wg.Wait()
 	st, err := e.Status(testScope)
 	list, dropped := e.Findings(Query{Healed: true})
-	if err != nil || len(list) > 0 || dropped > 0 || !st.Digest.Equal || !st.Counts.Accounted() || st.Counts.By[Match] < 100 {
+	if err != nil || len(list) > 0 || dropped > 0 || !st.Digest.Equal || !st.Counts.Accounted() ||
+		st.Counts.By[Match] < 100 {
 		t.Fatalf("%+v %v %d findings, the first %+v", st, err, len(list), list[:min(len(list), 2)])
 	}
 	t.Logf("%+v", st.Counts.Map())

@@ -124,7 +124,8 @@ func equalNow(ctx context.Context, p *Pair, seq uint64) (bool, error) {
 		a.Time == c.Time, nil
 }
 
-// StandbyRepairer repairs a stream of the local JetStream, which takes records behind its last one only and gives up any.
+// StandbyRepairer repairs a stream of the local JetStream, which takes records behind its last one only and gives up
+// any.
 type StandbyRepairer struct{ cutover.Copy }
 
 // Put implements Repairer: it appends, and does not change what is there.

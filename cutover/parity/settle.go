@@ -55,9 +55,7 @@ func (p *Pair) settle(ctx context.Context, g *Progress, b bounds, found []*doubt
 	p.displaced(g, found)
 	for _, d := range found {
 		g.settled.By[d.state]++
-		switch {
-		case d.state == Superseded || d.state == Ignored || d.state == NotComparable:
-		default:
+		if d.state != Superseded && d.state != Ignored && d.state != NotComparable {
 			g.absorb(p, d.seq, d.sight)
 		}
 		if d.state == Match {
@@ -133,39 +131,42 @@ func (s *sight) own() sight {
 
 // displaced finds, among what differs, content that is in another place of the copy.
 func (p *Pair) displaced(g *Progress, found []*doubt) {
-	all := slices.Clone(found)
+	var all []*doubt
+	for _, d := range found {
+		if d.state.Diverged() {
+			all = append(all, d)
+		}
+	}
 	for _, d := range g.open {
 		if d.state.Diverged() {
 			all = append(all, d)
 		}
 	}
-	want, have := map[uint64]*doubt{}, map[uint64]*doubt{} // by content: where it belongs, and where the copy has it
+	wanted, held := map[uint64]uint64{}, map[uint64]uint64{} // by content: where it belongs, and where the copy has it
 	for _, d := range all {
-		if d.a != nil && d.a.err == nil && d.state.Diverged() {
-			want[d.a.hash] = d
+		if d.a != nil {
+			wanted[d.a.hash] = d.seq
 		}
-		if d.c != nil && d.c.err == nil && d.state.Diverged() {
-			have[d.c.hash] = d
+		if d.c != nil {
+			held[d.c.hash] = d.seq
 		}
+	}
+	elsewhere := func(places map[uint64]uint64, hash, seq uint64) bool {
+		at, ok := places[hash]
+		return ok && at != seq
 	}
 	for _, d := range all {
 		was := d.state
-		switch d.state { //nolint:exhaustive // the others say where they belong
-		case Mismatch, Extra:
-			if d.reason != "content" && d.state == Mismatch {
-				continue
-			}
-			if other := want[d.c.hash]; other != nil && other.seq != d.seq {
+		switch {
+		case was == Missing && d.a != nil:
+			if elsewhere(held, d.a.hash, d.seq) {
 				d.state = Reordered
-			} else if seq, ok := g.recent.at[d.c.hash]; ok && seq != d.seq {
+			}
+		case was == Extra || was == Mismatch && d.reason == reasonContent:
+			if elsewhere(wanted, d.c.hash, d.seq) {
+				d.state = Reordered
+			} else if elsewhere(g.recent.at, d.c.hash, d.seq) {
 				d.state = Duplicate
-			}
-		case Missing:
-			if d.a == nil {
-				continue
-			}
-			if other := have[d.a.hash]; other != nil && other.seq != d.seq {
-				d.state = Reordered
 			}
 		}
 		if d.state != was && g.open[d.seq] == d {
@@ -257,7 +258,8 @@ func (g *Progress) renew(ctx context.Context, p *Pair, open []*doubt, was []Stat
 	return nil
 }
 
-// leaf computes a leaf's digests from what the sides have now. What one side has removed by its rules counts for neither.
+// leaf computes a leaf's digests from what the sides have now. What one side has removed by its rules counts for
+// neither.
 func (g *Progress) leaf(ctx context.Context, p *Pair, f *leaf) error {
 	first, last := f.index*LeafSize+1, min((f.index+1)*LeafSize, g.Through)
 	as, _, err := readItems(ctx, p.Authority, first, last, LeafSize)
@@ -272,7 +274,8 @@ func (g *Progress) leaf(ctx context.Context, p *Pair, f *leaf) error {
 	return join(as, cs, nil, last, func(seq uint64, s sight) bool {
 		d := g.open[seq]
 		unsaid := s.a != nil && s.a.err != nil || s.c != nil && s.c.err != nil
-		excused := d != nil && (d.state == Superseded || d.state == NotComparable) || d == nil && (s.a == nil || s.c == nil)
+		excused := d != nil && (d.state == Superseded || d.state == NotComparable) ||
+			d == nil && (s.a == nil || s.c == nil)
 		if unsaid || excused || p.Ignore != nil && p.Ignore(seq) {
 			return true
 		}

@@ -77,9 +77,10 @@ func (s State) Diverged() bool { return s >= Mismatch && s < states }
 // Finding tells the states that somebody should look at.
 func (s State) Finding() bool { return s >= NotComparable && s < states }
 
-// Kind names the divergence as the source system's metric does: missing_event, count or order, and content for the others.
+// Kind names the divergence as the source system's metric does: missing_event, count or order, and content for the
+// others.
 func (s State) Kind() string {
-	switch s {
+	switch s { //nolint:exhaustive // the others are content
 	case Missing, LostByNATS:
 		return "missing_event"
 	case Extra, Duplicate:

@@ -70,8 +70,8 @@ type Status struct {
 	EHDBLast   uint64 `json:"ehdb_last"`
 	LedgerLast uint64 `json:"ledger_last"`
 	LedgerSeen uint64 `json:"ledger_examined"` // acknowledgements that were compared
-	// Unacknowledged counts records that no noted acknowledgement tells of: published around the gateway, or without asking
-	// for one.
+	// Unacknowledged counts records that no noted acknowledgement tells of: published around the gateway, or without
+	// asking for one.
 	Unacknowledged     uint64   `json:"unacknowledged"`
 	UnacknowledgedSeqs []uint64 `json:"unacknowledged_seqs,omitempty"` // the latest
 
@@ -199,7 +199,8 @@ func (e *Engine) Scopes() []cutover.Scope {
 	return out
 }
 
-// Full asks for a comparison from the first record on. It runs beside the usual one and takes its place when it is done.
+// Full asks for a comparison from the first record on. It runs beside the usual one and takes its place when it is
+// done.
 func (e *Engine) Full(scope cutover.Scope) error {
 	w, err := e.watch(scope)
 	if err != nil {

@@ -130,7 +130,11 @@ func (w *watch) fail(err error) {
 	defer w.mu.Unlock()
 	w.count("error")
 	if w.last.Error != err.Error() {
-		w.e.o.Logger.Warn("A stream cannot be compared", slog.String("stream", w.s.Scope.String()), slog.Any("error", err))
+		w.e.o.Logger.Warn(
+			"A stream cannot be compared",
+			slog.String("stream", w.s.Scope.String()),
+			slog.Any("error", err),
+		)
 	}
 	w.last.Error, w.last.ErrorAt = err.Error(), w.e.o.Clock()
 }
@@ -143,7 +147,7 @@ func (w *watch) count(outcome string) {
 }
 
 // goOn takes a full comparison a step further. The first comparison of all is one too: main begins at the first record.
-func (w *watch) goOn(ctx context.Context, p *Pair, more bool) error {
+func (w *watch) goOn(ctx context.Context, p *Pair, more bool) error { //nolint:revive // main has more to compare
 	begin, stop := w.wishes()
 	now := w.e.o.Clock()
 	switch {
@@ -195,8 +199,8 @@ func (w *watch) wishes() (begin, stop bool) {
 	return begin, stop
 }
 
-// calls is what calls for a full comparison when it changes: a side's last sequence went back, or there are more doubts than
-// are looked at again, and some have healed.
+// calls is what calls for a full comparison when it changes: a side's last sequence went back, or there are more doubts
+// than are looked at again, and some have healed.
 func (g *Progress) calls() [3]uint64 {
 	if g.crowded == 0 {
 		return [3]uint64{g.regressions, 0, 0}
@@ -254,7 +258,8 @@ func (w *watch) deliveries(ctx context.Context, now time.Time) ([]ConsumerReport
 		stored = w.s.EHDB
 	}
 	return w.delivery.check(ctx, &DeliveryCheck{
-		Scope: w.s.Scope, Stored: stored, Consumers: consumers, Deliveries: w.e.o.Deliveries, Now: now, Window: w.window(),
+		Scope: w.s.Scope, Stored: stored, Consumers: consumers, Deliveries: w.e.o.Deliveries,
+		Now: now, Window: w.window(),
 	})
 }
 

@@ -99,7 +99,9 @@ func TestNothingInjectedBetweenRealParts(t *testing.T) {
 	w := newWhole(t, 4*time.Second)
 	names := []string{"S", "KV_b", "WORK"}
 	w.shadow(jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, MaxMsgs: 200})
-	w.shadow(jetstream.StreamConfig{Name: "KV_b", Subjects: []string{"$KV.b.>"}, MaxMsgsPerSubject: 1, AllowRollup: true})
+	w.shadow(
+		jetstream.StreamConfig{Name: "KV_b", Subjects: []string{"$KV.b.>"}, MaxMsgsPerSubject: 1, AllowRollup: true},
+	)
 	w.shadow(jetstream.StreamConfig{Name: "WORK", Subjects: []string{"w.>"}, Retention: jetstream.WorkQueuePolicy})
 	worker, err := w.js.CreateConsumer(t.Context(), "WORK", jetstream.ConsumerConfig{Durable: "worker"})
 	if err != nil {
@@ -130,7 +132,11 @@ func TestNothingInjectedBetweenRealParts(t *testing.T) {
 	var deleted uint64
 	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond) {
 		for _, subject := range []string{"s.a", fmt.Sprintf("$KV.b.%d", rand.IntN(20)), "w.x"} {
-			m := &nats.Msg{Subject: subject, Data: fmt.Append(nil, rand.Uint64()), Header: nats.Header{"Kind": {"test"}}}
+			m := &nats.Msg{
+				Subject: subject,
+				Data:    fmt.Append(nil, rand.Uint64()),
+				Header:  nats.Header{"Kind": {"test"}},
+			}
 			ack, err := w.js.PublishMsg(t.Context(), m)
 			if err != nil {
 				t.Fatal(err)
@@ -150,7 +156,8 @@ func TestNothingInjectedBetweenRealParts(t *testing.T) {
 	}
 	for _, name := range names {
 		st := w.settled(cutover.Scope{Account: "$G", Stream: name})
-		if st.Counts.Diverged() > 0 || !st.Digest.Equal || st.Counts.By[NotComparable] > 0 || st.Lag.N == 0 || st.Counts.By[Match] == 0 {
+		if st.Counts.Diverged() > 0 || !st.Digest.Equal || st.Counts.By[NotComparable] > 0 || st.Lag.N == 0 ||
+			st.Counts.By[Match] == 0 {
 			t.Errorf("%s: %+v", name, st)
 		}
 		t.Logf("%s: %v, lag %+v", name, st.Counts.Map(), st.Lag)

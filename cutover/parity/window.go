@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Window says how long something may be on its way before its absence counts. It is measured: the 99th percentile of the
-// lag times Margin, between Min and Max; Initial holds until enough is measured.
+// Window says how long something may be on its way before its absence counts. It is measured: the 99th percentile of
+// the lag times Margin, between Min and Max; Initial holds until enough is measured.
 type Window struct {
 	Initial, Min, Max time.Duration
 	Margin            float64
@@ -21,8 +21,10 @@ func DefaultWindow() Window {
 }
 
 // ErrWindow says that a copy that follows on its own is to be compared without a window.
-var ErrWindow = errors.New("a window of 0 with a copy that follows asynchronously: everything that is on its way would be " +
-	"reported as missing; set the window well above the measured lag (ehdb_crossstore_parity_lag_seconds)")
+var ErrWindow = errors.New(
+	"a window of 0 with a copy that follows asynchronously: everything that is on its way would be " +
+		"reported as missing; set the window well above the measured lag (ehdb_crossstore_parity_lag_seconds)",
+)
 
 func (w Window) check() error {
 	switch {

@@ -18,15 +18,19 @@ type item struct {
 }
 
 func itemOf(r *cutover.Record, err error) item {
-	var bad *cutover.UnreadableError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*cutover.UnreadableError](err); ok {
 		return item{seq: bad.Seq, err: err}
 	}
 	return item{seq: r.Seq, time: r.Time, hash: cutover.Hash(r.Subject, r.Header, r.Data)}
 }
 
 // readItems reads records with first <= seq <= last, at most limit of them. more says that there may be others.
-func readItems(ctx context.Context, r cutover.Reader, first, last uint64, limit int) (out []item, more bool, err error) {
+func readItems(
+	ctx context.Context,
+	r cutover.Reader,
+	first, last uint64,
+	limit int,
+) (out []item, more bool, err error) {
 	if first > last {
 		return nil, false, nil
 	}
@@ -55,8 +59,8 @@ func unreadable(err error) bool {
 	return errors.As(err, &bad)
 }
 
-// readOne reads the record with that sequence by the same way as all others, so that a way of reading that leaves it out
-// is not hidden. It returns nil if there is none.
+// readOne reads the record with that sequence by the same way as all others, so that a way of reading that leaves it
+// out is not hidden. It returns nil if there is none.
 func readOne(ctx context.Context, r cutover.Reader, seq uint64) (*item, error) {
 	items, _, err := readItems(ctx, r, seq, seq, 1)
 	if err != nil || len(items) == 0 {
