@@ -17,8 +17,8 @@ func (c *remote) flipCommand() *cobra.Command {
 	q, dry, force := face.FlipRequest{}, false, map[string]string{}
 	cmd := &cobra.Command{
 		Use: "flip", Short: "Make the gateway the authority of a stream",
-		Long: `Make the gateway the authority of a stream. Clients keep their connections; what they send is held for as long
-as the fence lasts, --max-fence at most, and then goes on. If the budget runs out, nothing has changed.
+		Long: `Make the gateway the authority of a stream. Clients keep their connections; what they send is
+held for as long as the fence lasts, --max-fence at most, and then goes on. If the budget runs out, nothing has changed.
 
 With --postpone everything but the fence is done, until "flip go" or "flip abort". With --dry-run the plan is shown,
 whose digest --expect takes.`,

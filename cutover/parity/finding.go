@@ -68,12 +68,16 @@ func show(r *cutover.Record) *Shown {
 func hexHash(h uint64) string { return fmt.Sprintf("%016x", h) }
 
 // difference finds the first byte in which two records differ: no field if they do not.
-func difference(a, b *cutover.Record, timed bool) (field string, offset int) { //nolint:revive // as chain
+//
+//nolint:revive // timed as in chain
+func difference(a, b *cutover.Record, timed bool) (field string, offset int) {
 	for _, part := range []struct {
 		name string
 		a, b []byte
 	}{
-		{"subject", a.Subject, b.Subject}, {"header", Canonical(a.Header), Canonical(b.Header)}, {"data", a.Data, b.Data},
+		{"subject", a.Subject, b.Subject},
+		{"header", Canonical(a.Header), Canonical(b.Header)},
+		{"data", a.Data, b.Data},
 	} {
 		if !bytes.Equal(part.a, part.b) {
 			n := 0

@@ -97,13 +97,11 @@ func (m *memory) Read(ctx context.Context, from uint64, fn func(*cutover.Record,
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		goOn := false
+		var bad error
 		if m.bad[r.Seq] {
-			goOn = fn(nil, &cutover.UnreadableError{Seq: r.Seq, Err: errFixture})
-		} else {
-			goOn = fn(r, nil)
+			r, bad = nil, &cutover.UnreadableError{Seq: r.Seq, Err: errFixture}
 		}
-		if !goOn {
+		if !fn(r, bad) {
 			return nil
 		}
 	}

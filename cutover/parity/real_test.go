@@ -56,6 +56,7 @@ type natsReader struct {
 	js jetstream.JetStream
 }
 
+//nolint:revive // as in cutover.Reader
 func (r natsReader) State(ctx context.Context, deleted bool) (st server.StreamState, err error) {
 	var req []byte
 	if deleted {

@@ -3,19 +3,20 @@ package parity
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 )
 
 // contents knows the last contents of the authority again.
 type contents struct {
-	at   map[uint64]uint64 // hash: sequence
+	at   places
 	ring []uint64
 	next int
 }
 
 func (c *contents) add(hash, seq uint64) {
 	if c.at == nil {
-		c.at = make(map[uint64]uint64, recentHashes)
+		c.at = make(places, recentHashes)
 	}
 	if len(c.ring) < recentHashes {
 		c.ring = append(c.ring, hash)
@@ -129,20 +130,20 @@ func (s *sight) own() sight {
 	return out
 }
 
+// places are sequences by content.
+type places map[uint64]uint64
+
+// elsewhere tells whether a content is at another sequence.
+func (p places) elsewhere(hash, seq uint64) bool {
+	at, ok := p[hash]
+	return ok && at != seq
+}
+
 // displaced finds, among what differs, content that is in another place of the copy.
 func (p *Pair) displaced(g *Progress, found []*doubt) {
-	var all []*doubt
-	for _, d := range found {
-		if d.state.Diverged() {
-			all = append(all, d)
-		}
-	}
-	for _, d := range g.open {
-		if d.state.Diverged() {
-			all = append(all, d)
-		}
-	}
-	wanted, held := map[uint64]uint64{}, map[uint64]uint64{} // by content: where it belongs, and where the copy has it
+	all := slices.AppendSeq(slices.Clone(found), maps.Values(g.open))
+	all = slices.DeleteFunc(all, func(d *doubt) bool { return !d.state.Diverged() })
+	wanted, held := places{}, places{} // where a content belongs, and where the copy has it
 	for _, d := range all {
 		if d.a != nil {
 			wanted[d.a.hash] = d.seq
@@ -151,28 +152,27 @@ func (p *Pair) displaced(g *Progress, found []*doubt) {
 			held[d.c.hash] = d.seq
 		}
 	}
-	elsewhere := func(places map[uint64]uint64, hash, seq uint64) bool {
-		at, ok := places[hash]
-		return ok && at != seq
-	}
 	for _, d := range all {
 		was := d.state
-		switch {
-		case was == Missing && d.a != nil:
-			if elsewhere(held, d.a.hash, d.seq) {
-				d.state = Reordered
-			}
-		case was == Extra || was == Mismatch && d.reason == reasonContent:
-			if elsewhere(wanted, d.c.hash, d.seq) {
-				d.state = Reordered
-			} else if elsewhere(g.recent.at, d.c.hash, d.seq) {
-				d.state = Duplicate
-			}
-		}
-		if d.state != was && g.open[d.seq] == d {
+		if d.state = d.place(wanted, held, g.recent.at); d.state != was && g.open[d.seq] == d {
 			g.settled.move(was, d.state)
 		}
 	}
+}
+
+// place gives the state of a doubt by where its contents are.
+func (d *doubt) place(wanted, held, recent places) State {
+	switch {
+	case d.state == Missing && d.a != nil && held.elsewhere(d.a.hash, d.seq):
+		return Reordered
+	case d.state != Extra && (d.state != Mismatch || d.reason != reasonContent):
+		return d.state
+	case wanted.elsewhere(d.c.hash, d.seq):
+		return Reordered
+	case recent.elsewhere(d.c.hash, d.seq):
+		return Duplicate
+	}
+	return d.state
 }
 
 // again looks once more at what is open: at most confirmations of them, in turn.
