@@ -23,15 +23,8 @@ func (c *remote) diffCommand() *cobra.Command {
 		Use: "diff", Short: "Compare a stream of the servers with its copy", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(
-		c.diffCreate(),
-		c.diffStop(),
-		c.diffShow(),
-		c.diffFindings(),
-		c.diffExplain(),
-		c.diffRepair(),
-		c.diffKnown(),
-	)
+	cmd.AddCommand(c.diffCreate(), c.diffStop(), c.diffShow(), c.diffFindings(), c.diffExplain(), c.diffRepair(),
+		c.diffKnown())
 	return cmd
 }
 
@@ -254,21 +247,11 @@ func printExplained(w io.Writer, f *face.Explained) {
 		case side.s.Error != "":
 			fmt.Fprintf(w, "%-10s %s\n", side.name, side.s.Error)
 		default:
-			fmt.Fprintf(
-				w,
-				"%-10s %s  %s  %d bytes  hash %s\n",
-				side.name,
-				side.s.Time.Format(time.RFC3339Nano),
-				side.s.Subject,
-				side.s.Size,
-				side.s.Hash,
-			)
+			fmt.Fprintf(w, "%-10s %s  %s  %d bytes  hash %s\n", side.name, side.s.Time.Format(time.RFC3339Nano),
+				side.s.Subject, side.s.Size, side.s.Hash)
 			if side.s.Header != "" {
-				fmt.Fprintf(
-					w,
-					"           %s\n",
-					strings.ReplaceAll(strings.TrimSpace(side.s.Header), "\n", "\n           "),
-				)
+				fmt.Fprintf(w, "           %s\n",
+					strings.ReplaceAll(strings.TrimSpace(side.s.Header), "\n", "\n           "))
 			}
 			if len(side.s.Data) > 0 {
 				fmt.Fprintf(w, "           %q\n", side.s.Data[:min(len(side.s.Data), 256)])
@@ -276,14 +259,8 @@ func printExplained(w io.Writer, f *face.Explained) {
 		}
 	}
 	if f.Ledger != nil {
-		fmt.Fprintf(
-			w,
-			"%-10s acknowledged %s  %s  hash %016x\n",
-			"ledger",
-			time.Unix(0, f.Ledger.When).Format(time.RFC3339Nano),
-			f.Ledger.Subject,
-			f.Ledger.Hash,
-		)
+		fmt.Fprintf(w, "%-10s acknowledged %s  %s  hash %016x\n", "ledger",
+			time.Unix(0, f.Ledger.When).Format(time.RFC3339Nano), f.Ledger.Subject, f.Ledger.Hash)
 	} else {
 		fmt.Fprintf(w, "%-10s no acknowledgement noted\n", "ledger")
 	}
@@ -323,16 +300,8 @@ func (c *remote) diffRepair() *cobra.Command {
 				return err
 			}
 			err = c.show(w, r, func() {
-				fmt.Fprintf(
-					w,
-					"%s: %d asked, %d copied, %d removed, %d equal by content now  %s\n",
-					r.Outcome,
-					r.Asked,
-					r.Copied,
-					r.Removed,
-					r.Content,
-					r.Error,
-				)
+				fmt.Fprintf(w, "%s: %d asked, %d copied, %d removed, %d equal by content now  %s\n", r.Outcome, r.Asked,
+					r.Copied, r.Removed, r.Content, r.Error)
 				undoNext(w, "", "ehdbctl diff create --scope "+scope.String())
 			})
 			if err == nil && r.Outcome != "repaired" {
@@ -358,16 +327,8 @@ func (c *remote) diffKnown() *cobra.Command {
 			w := cmd.OutOrStdout()
 			return c.show(w, list, func() {
 				for _, k := range list.Known {
-					fmt.Fprintf(
-						w,
-						"%s  %s %d to %d  until %s  %s\n",
-						k.Name,
-						k.Scope,
-						k.First,
-						k.Last,
-						k.Expires.Format(time.RFC3339),
-						k.Reason,
-					)
+					fmt.Fprintf(w, "%s  %s %d to %d  until %s  %s\n", k.Name, k.Scope, k.First, k.Last,
+						k.Expires.Format(time.RFC3339), k.Reason)
 				}
 			})
 		},

@@ -87,17 +87,9 @@ func (c *remote) moved(cmd *cobra.Command, m *face.Move) error {
 		case "aborted":
 			fmt.Fprintf(w, "%s: nothing has changed\n", m.Scope)
 		default:
-			fmt.Fprintf(
-				w,
+			fmt.Fprintf(w,
 				"%s: authority %s, epoch %d, behind sequence %d; fence %s in %d attempt(s), %d consumers came along\n",
-				m.Scope,
-				strings.ToUpper(m.To),
-				m.Epoch,
-				m.Last,
-				short(m.Fence),
-				m.Attempts,
-				m.Consumers,
-			)
+				m.Scope, strings.ToUpper(m.To), m.Epoch, m.Last, short(m.Fence), m.Attempts, m.Consumers)
 			fmt.Fprintf(w, "lost %d, delivered twice at most %d", m.Lost, m.Duplicates)
 			if len(m.Inexact) > 0 {
 				fmt.Fprintf(w, " (consumers whose state was not exact: %s)", strings.Join(m.Inexact, ", "))
@@ -187,13 +179,8 @@ func (c *remote) rollback(cmd *cobra.Command, s *face.StreamState, q face.Rollba
 	q.Actor, q.Scope = c.actor(), s.Scope
 	if q.Emergency {
 		q.MaxLoss = s.Back.Lost
-		fmt.Fprintf(
-			cmd.ErrOrStderr(),
-			"%s: at most %d messages are lost and %d delivered twice\n",
-			s.Scope,
-			s.Back.Lost,
-			s.Back.Duplicates,
-		)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: at most %d messages are lost and %d delivered twice\n", s.Scope,
+			s.Back.Lost, s.Back.Duplicates)
 	}
 	var m face.Move
 	if err := c.post(cmd.Context(), "/rollback", q, &m); err != nil {
@@ -244,12 +231,8 @@ func (c *remote) shadowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.change(
-					cmd,
-					"/shadow",
-					face.ShadowRequest{Actor: c.actor(), Scope: scope, Action: sub.use, Rate: rate},
-					sub.what,
-				)
+				q := face.ShadowRequest{Actor: c.actor(), Scope: scope, Action: sub.use, Rate: rate}
+				return c.change(cmd, "/shadow", q, sub.what)
 			},
 		}
 		s.Flags().Int64Var(&rate, "rate", 0, "bytes a second for the history; 0: as fast as it goes")

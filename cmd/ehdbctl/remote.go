@@ -202,11 +202,8 @@ func (c *remote) one(ctx context.Context) (cutover.Scope, error) {
 		}
 	}
 	if len(found) != 1 {
-		return cutover.Scope{}, fmt.Errorf(
-			"--scope %s: %d streams match, and this is done to one at a time",
-			name,
-			len(found),
-		)
+		return cutover.Scope{}, fmt.Errorf("--scope %s: %d streams match, and this is done to one at a time", name,
+			len(found))
 	}
 	return found[0], nil
 }

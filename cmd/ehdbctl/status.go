@@ -26,10 +26,8 @@ func (c *remote) statusCommand() *cobra.Command {
 					return err
 				}
 				w := cmd.OutOrStdout()
-				st.Streams = slices.DeleteFunc(
-					st.Streams,
-					func(s face.StreamState) bool { return !matches(c.scope, s.Scope) },
-				)
+				other := func(s face.StreamState) bool { return !matches(c.scope, s.Scope) }
+				st.Streams = slices.DeleteFunc(st.Streams, other)
 				if err := c.show(w, st, func() { printStatus(w, st) }); err != nil || !watch {
 					return err
 				}
@@ -45,16 +43,8 @@ func (c *remote) statusCommand() *cobra.Command {
 }
 
 func printStatus(w io.Writer, st *face.Status) {
-	fmt.Fprintf(
-		w,
-		"gateway %s  version %s  bus %s  profile %s  route-epoch %d  as of %s\n",
-		st.Server,
-		st.Version,
-		st.Mode,
-		st.Profile,
-		st.Epoch,
-		st.At.Format(time.TimeOnly),
-	)
+	fmt.Fprintf(w, "gateway %s  version %s  bus %s  profile %s  route-epoch %d  as of %s\n", st.Server, st.Version,
+		st.Mode, st.Profile, st.Epoch, st.At.Format(time.TimeOnly))
 	if st.Verdict != "" {
 		fmt.Fprintln(w, st.Verdict)
 	}
@@ -86,17 +76,8 @@ func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
 		printParity(w, s.Parity, st)
 	}
 	for _, l := range s.Latency {
-		fmt.Fprintf(
-			w,
-			"  latency   %-12s %-5s p50 %s  p99 %s  p99.9 %s  (n %d, util %.0f %%)\n",
-			l.Kind,
-			l.Side,
-			short(l.P50),
-			short(l.P99),
-			short(l.P999),
-			l.N,
-			100*l.Utilisation,
-		)
+		fmt.Fprintf(w, "  latency   %-12s %-5s p50 %s  p99 %s  p99.9 %s  (n %d, util %.0f %%)\n", l.Kind, l.Side,
+			short(l.P50), short(l.P99), short(l.P999), l.N, 100*l.Utilisation)
 	}
 	if !s.Copy.Conserved {
 		fmt.Fprintf(w, "  queue     NOT CONSERVED: %d + %d in, %d out, %d pending\n", s.Copy.Enqueued,
@@ -215,18 +196,8 @@ func printInventory(w io.Writer, inv *face.Inventory) {
 		if refused == "" {
 			refused = "no"
 		}
-		fmt.Fprintf(
-			t,
-			"%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\n",
-			s.Scope,
-			s.Kind,
-			s.Messages,
-			size(int64(s.Bytes)),
-			s.Consumers,
-			short(s.Seconds),
-			strings.Join(s.Features, " "),
-			refused,
-		)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\n", s.Scope, s.Kind, s.Messages, size(int64(s.Bytes)),
+			s.Consumers, short(s.Seconds), strings.Join(s.Features, " "), refused)
 	}
 	_ = t.Flush()
 	for _, k := range inv.Clients {
@@ -287,36 +258,14 @@ func printGates(w io.Writer, r *gate.Report, explain string) {
 		if g.Forced != "" {
 			state += " forced: " + g.Forced
 		}
-		fmt.Fprintf(
-			t,
-			"%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n",
-			g.ID,
-			state,
-			g.Value,
-			g.Threshold,
-			g.N,
-			short(g.Age),
-			g.Title,
-			g.Reason,
-		)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", g.ID, state, g.Value, g.Threshold, g.N, short(g.Age),
+			g.Title, g.Reason)
 		if explain == "" {
 			continue
 		}
 		for _, k := range g.Checks {
-			fmt.Fprintf(
-				t,
-				"  %s\t%s\t%g\t%s %g\t%d\t%s of %s\t%s\t%s\n",
-				k.Fact,
-				k.State,
-				k.Value,
-				k.Op,
-				k.Threshold,
-				k.N,
-				short(k.Age),
-				short(k.MaxAge),
-				k.Source,
-				k.Detail,
-			)
+			fmt.Fprintf(t, "  %s\t%s\t%g\t%s %g\t%d\t%s of %s\t%s\t%s\n", k.Fact, k.State, k.Value, k.Op, k.Threshold,
+				k.N, short(k.Age), short(k.MaxAge), k.Source, k.Detail)
 		}
 		if !g.Forceable {
 			fmt.Fprintln(t, "  this gate cannot be forced")

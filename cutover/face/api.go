@@ -357,17 +357,12 @@ func (a *api) canary(r *http.Request) (any, error) {
 	if q.Consumer == "" {
 		return nil, bad("consumer is missing")
 	}
-	name, undo := q.Scope.String()+"/"+q.Consumer, "rm"
+	undo := "rm"
 	if q.Remove {
 		undo = "add"
 	}
-	return done{
-			Done: true,
-			Undo: "ehdbctl canary " + undo + " --scope consumer=" + name,
-		}, a.Engine.Canary(
-			r.Context(),
-			q,
-		)
+	out := done{Done: true, Undo: "ehdbctl canary " + undo + " --scope consumer=" + q.Scope.String() + "/" + q.Consumer}
+	return out, a.Engine.Canary(r.Context(), q)
 }
 
 func (a *api) throttle(r *http.Request) (any, error) {

@@ -41,11 +41,9 @@ var (
 		"1 if all controls of the comparison were as expected the last time, else 0.")
 	findingsNow     = gauge("ehdb_crossstore_findings", "Findings that are kept.")
 	findingsDropped = counter("ehdb_crossstore_findings_dropped_total", "Findings for which there was no room.")
-	apiTotal        = counter(
-		"ehdb_crossstore_api_total",
+	apiTotal        = counter("ehdb_crossstore_api_total",
 		"Answers of the JetStream API that were compared, by outcome; ignored counts differences that are let pass.",
-		"outcome",
-	)
+		"outcome")
 	knownNow = gauge("ehdb_crossstore_known_divergences", "Divergences that are listed as known.")
 
 	parityTotal = counter("ehdb_crossstore_parity_total", "Comparisons by outcome.", "account", "stream", "outcome")
@@ -54,12 +52,8 @@ var (
 	compared = counter("ehdb_crossstore_events_compared_total", "Sequences compared.", "account", "stream")
 	pending  = counter("ehdb_crossstore_pending_total",
 		"Sequences met that were younger than the window, each time they were.", "account", "stream")
-	healed = counter(
-		"ehdb_crossstore_healed_total",
-		"Sequences found to differ that are equal now.",
-		"account",
-		"stream",
-	)
+	healed = counter("ehdb_crossstore_healed_total", "Sequences found to differ that are equal now.", "account",
+		"stream")
 	sequences = gauge("ehdb_crossstore_sequences",
 		"Sequences by state, as of the last comparison.", "account", "stream", "state")
 	examined  = gauge("ehdb_crossstore_examined", "Sequences examined; the states add up to it.", "account", "stream")

@@ -42,10 +42,8 @@ func readToken(name string) (string, error) {
 		return "", err
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf(
-			"%s can be read by others than its owner: chmod 600, or remove it to have a new one",
-			name,
-		)
+		return "", fmt.Errorf("%s can be read by others than its owner: chmod 600, or remove it to have a new one",
+			name)
 	}
 	b, err := os.ReadFile(name) //nolint:gosec // the data directory
 	if err != nil {

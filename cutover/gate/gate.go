@@ -272,9 +272,7 @@ func Evaluate(in Inputs, scope cutover.Scope, o Options) Report {
 		}
 		if g.parity && controls != Pass {
 			res.State = Unknown
-			res.Reason = "the controls of the comparison (G1) are " + string(
-				controls,
-			) + ", so what it says is worth nothing"
+			res.Reason = fmt.Sprintf("the controls (G1) are %s, so what the comparison says is worth nothing", controls)
 		}
 		if why := o.Forced[g.id]; why != "" && g.forceable && res.State != Pass && res.State != NotApplicable {
 			res.Forced = why

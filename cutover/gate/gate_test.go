@@ -75,17 +75,8 @@ func TestEveryCheckCounts(t *testing.T) {
 					t.Helper()
 					r := evaluate(f, p, Complete)
 					if got := of(r, g.id); got.State != state || r.Verdict != verdict {
-						t.Errorf(
-							"%s %s, %s %s: %s, %s; want %s, %s",
-							p,
-							g.id,
-							c.fact,
-							name,
-							got.State,
-							r.Verdict,
-							state,
-							verdict,
-						)
+						t.Errorf("%s %s, %s %s: %s, %s; want %s, %s", p, g.id, c.fact, name, got.State, r.Verdict,
+							state, verdict)
 					}
 				}
 				f := good(p)

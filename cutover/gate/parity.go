@@ -39,13 +39,8 @@ func (c *Comparison) Facts() Facts {
 			failed = append(failed, t.Name)
 		}
 	}
-	put(
-		ControlsOKTicks,
-		float64(c.Controls.OKTicks),
-		c.Controls.At,
-		uint64(len(c.Controls.Controls)),
-		strings.Join(failed, ", "),
-	)
+	put(ControlsOKTicks, float64(c.Controls.OKTicks), c.Controls.At, uint64(len(c.Controls.Controls)),
+		strings.Join(failed, ", "))
 	n := st.Counts.Examined
 	put(Accounted, Yes(st.Counts.Accounted()), st.At, n, "")
 	put(Examined, float64(n-st.Counts.By[parity.Pending]-st.Counts.By[parity.Suspended]), st.At, n, "")

@@ -214,10 +214,8 @@ func (p *Pair) overdue(ctx context.Context, g *Progress, b bounds, end uint64) e
 		state, reason := p.classify(b, seq, s)
 		g.tail.by[state]++
 		if state.Finding() && len(g.tail.doubts) < maxTail {
-			g.tail.doubts = append(
-				g.tail.doubts,
-				&doubt{seq: seq, state: state, reason: reason, since: p.Now, sight: s},
-			)
+			d := &doubt{seq: seq, state: state, reason: reason, since: p.Now, sight: s}
+			g.tail.doubts = append(g.tail.doubts, d)
 		}
 		return true
 	})

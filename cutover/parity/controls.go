@@ -153,12 +153,8 @@ func (c *control) run(ctx context.Context, compare comparator, now time.Time) Co
 	case out.Got != out.Want:
 		out.Detail = fmt.Sprintf("NOT DETECTED: wanted %s, and the comparator said %s", out.Want, out.Got)
 	case !n.Accounted() || n.Examined != examined:
-		out.Detail = fmt.Sprintf(
-			"%d sequences were there, %d examined, and the states add up to %d",
-			examined,
-			n.Examined,
-			n.Sum(),
-		)
+		out.Detail = fmt.Sprintf("%d sequences were there, %d examined, and the states add up to %d", examined,
+			n.Examined, n.Sum())
 	case (a != b) != differs:
 		out.Detail = fmt.Sprintf("the digests are equal: %v, which is wrong", a == b)
 	default:

@@ -130,11 +130,8 @@ func (w *watch) fail(err error) {
 	defer w.mu.Unlock()
 	w.count("error")
 	if w.last.Error != err.Error() {
-		w.e.o.Logger.Warn(
-			"A stream cannot be compared",
-			slog.String("stream", w.s.Scope.String()),
-			slog.Any("error", err),
-		)
+		w.e.o.Logger.Warn("A stream cannot be compared", slog.String("stream", w.s.Scope.String()),
+			slog.Any("error", err))
 	}
 	w.last.Error, w.last.ErrorAt = err.Error(), w.e.o.Clock()
 }
