@@ -29,7 +29,9 @@ const (
 )
 
 // churnRetention is the retention of a stream.
-func churnRetention(stream int) string { return []string{"limits", "limits", "interest", "workqueue"}[stream] }
+func churnRetention(stream int) string {
+	return []string{"limits", "limits", "interest", "workqueue"}[stream]
+}
 
 // TestChurn: whatever many clients do to consumers and their streams at the same time, no consumer stalls or loses count,
 // and in the end each has delivered all that it owes.
@@ -146,7 +148,7 @@ func (c *churn) state(nc *nats.Conn, stream string) jetstream.StreamState {
 
 // consume asks for some messages and does with each what a client may do.
 func (c *churn) consume(nc *nats.Conn, r *rand.Rand, consumer string, n int) {
-	for _, m := range c.fetch(nc, consumer, n, r.IntN(2) == 0) {
+	for _, m := range c.fetch(nc, consumer, n, []string{`"no_wait":true`, `"expires":100000000`}[r.IntN(2)]) {
 		switch r.IntN(10) {
 		case 0:
 			_ = m.Nak()
@@ -163,18 +165,15 @@ func (c *churn) consume(nc *nats.Conn, r *rand.Rand, consumer string, n int) {
 	}
 }
 
-// fetch returns what comes for one pull request.
-func (c *churn) fetch(nc *nats.Conn, consumer string, n int, wait bool) (out []*nats.Msg) {
+// fetch returns what comes for one pull request, which waits as patience says.
+func (c *churn) fetch(nc *nats.Conn, consumer string, n int, patience string) (out []*nats.Msg) {
 	sub, err := nc.SubscribeSync(nc.NewInbox())
 	if err != nil {
 		c.t.Error(err)
 		return nil
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	body := fmt.Sprintf(`{"batch":%d,"no_wait":true}`, n)
-	if wait {
-		body = fmt.Sprintf(`{"batch":%d,"expires":100000000}`, n)
-	}
+	body := fmt.Sprintf(`{"batch":%d,%s}`, n, patience)
 	if err := nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+consumer, sub.Subject, []byte(body)); err != nil {
 		c.t.Error(err)
 	}
@@ -223,7 +222,7 @@ func (c *churn) settle(nc *nats.Conn, s, n int) {
 			c.t.Errorf("%s does not come to its end: %d pending, %d outstanding", consumer, i.NumPending, i.NumAckPending)
 			return
 		}
-		for _, m := range c.fetch(nc, consumer, 100, true) {
+		for _, m := range c.fetch(nc, consumer, 100, `"expires":100000000`) {
 			_ = m.AckSync()
 		}
 	}

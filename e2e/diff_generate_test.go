@@ -138,6 +138,7 @@ func (g *generator) line() string {
 		return g.keyValue()
 	case sortRestart:
 		return "restart"
+	case sortCheck:
 	}
 	return "check"
 }

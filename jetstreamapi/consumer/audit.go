@@ -58,19 +58,21 @@ func (c *Consumer) auditPending() (wrong error, settled bool) {
 		return nil, false
 	}
 	c.m.w.Seek(before.position) // which counts anew
-	return fmt.Errorf("%d messages from %d on were taken for pending, there are %d", before.pending, before.position, counted), true
+	return fmt.Errorf("%d messages from %d on were taken for pending, there are %d",
+		before.pending, before.position, counted), true
 }
 
 // audit checks the invariants of the ledger.
 func (l *ledger) audit() error {
 	if inHeap, all := len(l.heap), len(l.bySeq); inHeap+l.queued+l.parked > all {
-		return fmt.Errorf("%d messages are outstanding, but %d wait for their time, %d to be sent again and %d for their key",
+		return fmt.Errorf("%d messages are outstanding, but %d wait for their time, %d are to be sent again, %d wait for a key",
 			all, inHeap, l.queued, l.parked)
 	}
 	if len(l.bySeq) > auditEntries {
 		return nil
 	}
-	var n, queued, parked, redelivered int
+	var found tally
+	kept := tally{len(l.bySeq), l.queued, l.parked, l.redelivered}
 	before := l.floor.stream
 	for e := l.head; e != nil; e = e.next {
 		switch {
@@ -82,18 +84,27 @@ func (l *ledger) audit() error {
 			return fmt.Errorf("message %d waits for two things at once", e.sseq)
 		}
 		before = e.sseq
-		n, queued, parked, redelivered = n+1, queued+one(e.queued), parked+one(e.parked), redelivered+one(e.count > 1)
+		found.add(e)
 	}
-	if n != len(l.bySeq) || queued != l.queued || parked != l.parked || redelivered != l.redelivered {
-		return fmt.Errorf("outstanding, to be sent again, waiting for a key, redelivered: counted %d %d %d %d, kept %d %d %d %d",
-			n, queued, parked, redelivered, len(l.bySeq), l.queued, l.parked, l.redelivered)
+	if found != kept {
+		return fmt.Errorf("counted %v, kept %v", found, kept)
 	}
 	return nil
 }
 
-func one(b bool) int {
-	if b {
-		return 1
+// tally is how many messages are outstanding, and how many of them wait to be sent again, wait for a key, and were sent
+// more than once.
+type tally struct{ all, queued, parked, redelivered int }
+
+func (t *tally) add(e *entry) {
+	t.all++
+	if e.queued {
+		t.queued++
 	}
-	return 0
+	if e.parked {
+		t.parked++
+	}
+	if e.count > 1 {
+		t.redelivered++
+	}
 }

@@ -73,7 +73,7 @@ func TestAudit(t *testing.T) {
 		right()
 	}
 	head := c.m.led.head
-	spoil("counted 4 1 0 0, kept 4 1 0 1", func(l *ledger) { l.redelivered++ }, func(l *ledger) { l.redelivered-- })
+	spoil("counted {4 1 0 0}, kept {4 1 0 1}", func(l *ledger) { l.redelivered++ }, func(l *ledger) { l.redelivered-- })
 	spoil("message 1 is outstanding between 3", func(l *ledger) { l.floor.stream += 3 }, func(l *ledger) { l.floor.stream -= 3 })
 	spoil("not known", func(l *ledger) { l.bySeq[1] = nil }, func(l *ledger) { l.bySeq[1] = head })
 	spoil("two things", func(*ledger) { head.parked = true }, func(*ledger) { head.parked = false })
