@@ -92,7 +92,7 @@ var clockThemes = []clockTheme{
 		lines: []string{
 			pubLine, pubLine, anyPull, longPull, infoLine, "ack A.C 0 +ACK", `api CONSUMER.PAUSE.A.C {"pause_until":"@+700ms@"}`,
 			`api CONSUMER.PAUSE.A.D {"pause_until":"@+700ms@"}`, "api CONSUMER.INFO.A.D",
-			makeConsumer("E", `"pause_until":"@+700ms@"`), "api CONSUMER.DELETE.A.E", "api CONSUMER.INFO.A.E",
+			makeConsumer("E", `"pause_until":"@+700ms@"`), "api CONSUMER.INFO.A.E", // deleted, its end is told of all the same
 		},
 	},
 	{

@@ -136,6 +136,11 @@ func (g *generator) createStream(s string) string {
 		f["allow_direct"] = "true"
 	}
 	g.ofTheme(f, g.theme.stream)
+	if old, ok := g.streams[s]; ok && g.copies { // what the mirror inherited stays, see updateStream
+		if delete(f, "allow_direct"); old["allow_direct"] != "" {
+			f["allow_direct"] = old["allow_direct"]
+		}
+	}
 	recoverable(f)
 	g.streams[s] = f
 	return "api STREAM.CREATE." + s + " " + fieldJSON(f)
