@@ -96,7 +96,9 @@ func (s *site) retire(p *process) {
 	}
 }
 
-func (s *site) url(user string) string { return fmt.Sprintf("nats://%s:%s@127.0.0.1:%d", user, user, s.port) }
+func (s *site) url(user string) string {
+	return fmt.Sprintf("nats://%s:%s@127.0.0.1:%d", user, user, s.port)
+}
 
 // run runs a command line of the CLI as a user.
 func (s *site) run(user, line string) string {

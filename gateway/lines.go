@@ -20,8 +20,8 @@ const (
 	maxQuoted = 512
 )
 
-// lines bounds the lines of the log that clients cause. Who breaks a rule in a loop, or comes back in a loop, could fill
-// the disk otherwise. What is left out is counted, and the log says so.
+// lines bounds the lines of the log that clients cause. Who breaks a rule in a loop, or comes back in a loop, could
+// fill the disk otherwise. What is left out is counted, and the log says so.
 type lines struct {
 	log     *slog.Logger
 	allowed *rate.Limiter
@@ -54,7 +54,8 @@ func (l *lines) flush() {
 	defer l.mu.Unlock()
 	if l.leftOut > 0 {
 		stopTimer(l.report)
-		l.log.Warn("{count} log lines about clients were left out: more than {limit} a second, or {own} about one client",
+		l.log.Warn("{count} log lines about clients were left out: "+
+			"more than {limit} a second, or {own} about one client",
 			slog.Int("count", l.leftOut), slog.Int("limit", linesPerSecond), slog.Int("own", clientPerSecond))
 		l.leftOut = 0
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/noetl/ehdb-gateway/gateway/wire"
 )
 
-// A client that breaks rules again and again is read more slowly, down to offenceRate offences a second, once offencesFree
-// are used up. Each costs an answer and maybe a line of the log, which is more than a message does, and the others should
-// not have to wait for that.
+// A client that breaks rules again and again is read more slowly, down to offenceRate offences a second, once
+// offencesFree are used up. Each costs an answer and maybe a line of the log, which is more than a message does, and
+// the others should not have to wait for that.
 const (
 	offenceRate  = 200
 	offencesFree = time.Second // worth of them
