@@ -17,6 +17,7 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/origin"
 	"github.com/noetl/ehdb-gateway/cutover/relay"
 	"github.com/noetl/ehdb-gateway/internal/config"
+	"github.com/noetl/ehdb-gateway/internal/metrics"
 )
 
 // mover moves streams between the NATS servers and this one.
@@ -28,6 +29,8 @@ type mover struct {
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 
+	mirrors *metrics.Mirrors
+
 	mu     sync.Mutex
 	copies map[cutover.Scope]*capture.Capturer // what copies each stream, or did
 }
@@ -37,9 +40,12 @@ func newMover(a *app) *mover {
 	if !a.cfg.Bus.Cutover {
 		return nil
 	}
-	return &mover{a: a, relay: relay.New(), conns: make(map[string]*origin.Conn),
+	m := &mover{
+		a: a, relay: relay.New(), conns: make(map[string]*origin.Conn),
 		copies: make(map[cutover.Scope]*capture.Capturer),
 	}
+	m.mirrors = metrics.NewMirrors(m.mirrored)
+	return m
 }
 
 // open takes up what is on its way, before any client is served.

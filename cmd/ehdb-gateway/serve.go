@@ -297,6 +297,9 @@ func (a *app) openMetrics() {
 	if a.nats != nil {
 		s.Upstream = a.nats.measured
 	}
+	if a.mover != nil {
+		s.Extra = append(s.Extra, a.mover.mirrors)
+	}
 	a.metrics.Ready(s)
 }
 
