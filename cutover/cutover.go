@@ -10,6 +10,7 @@
 //	reverse    keeps the servers equal to a stream that is served here
 //	gate       whether it may be changed
 //	face       what operators see of it
+//	console    the page on which they do
 //
 // A stream is the unit of authority: its subjects, its API and its consumers move together, and its sequences stay.
 package cutover

@@ -1,6 +1,7 @@
 package face
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -204,14 +205,17 @@ func acted(a Actor, scope cutover.Scope) error {
 	return nil
 }
 
-func (a *api) status(r *http.Request) (any, error) {
-	st, err := a.Engine.Status(r.Context())
+func (a *api) status(r *http.Request) (any, error) { return Overview(r.Context(), a.Engine) }
+
+// Overview is an engine's status with the gates of every stream, for what is due in its phase.
+func Overview(ctx context.Context, e Engine) (*Status, error) {
+	st, err := e.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range st.Streams {
 		s := &st.Streams[i]
-		g, err := a.Engine.Gates(r.Context(), s.Scope, purposeOf(s.Phase))
+		g, err := e.Gates(ctx, s.Scope, purposeOf(s.Phase))
 		if err != nil {
 			s.LastErr = strings.TrimPrefix(s.LastErr+"; gates: "+err.Error(), "; ")
 			continue

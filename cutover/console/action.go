@@ -1,0 +1,160 @@
+package console
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/face"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
+)
+
+// action is a verb of the API as the console offers it.
+type action struct {
+	Verb   string
+	Title  string
+	Path   string         // below face.Base; "": it is done with ehdbctl
+	Body   map[string]any // fields besides scope, by and reason
+	To     string         // where the planned move goes; "": there is no plan of it
+	Says   string         // what it does, if there is no plan
+	Undo   string         // ehdbctl's arguments that take it back
+	Danger bool           // it cannot be undone
+	Ask    string         // a field that has to be filled in
+}
+
+// actions are the verbs that a stream may offer.
+var actions = []action{
+	{Verb: "flip", Title: "Flip to EHDB", Path: "/flip", To: "ehdb"},
+	{Verb: "flip go", Title: "Go on with the flip", Path: "/flip/go", To: "ehdb"},
+	{
+		Verb: "flip abort", Title: "Abort the flip", Path: "/flip/abort", Undo: "flip",
+		Says: "The flip that is postponed ends without effect: the servers keep the say.",
+	},
+	{Verb: "rollback", Title: "Roll back to NATS", Path: "/rollback", To: "nats"},
+	{
+		Verb: "complete", Title: "Complete", Path: "/complete", Body: map[string]any{"understood": true}, Danger: true,
+		Says: "The way back is given up: the servers are not kept equal any more, and a rollback is not possible from then on.",
+	},
+	{
+		Verb: "shadow start", Title: "Start the copy", Path: "/shadow", Body: map[string]any{"action": "start"}, Undo: "shadow stop",
+		Says: "A copy of the stream is kept here and compared. The servers keep the say; clients notice nothing.",
+	},
+	{
+		Verb: "shadow stop", Title: "Stop the copy", Path: "/shadow", Body: map[string]any{"action": "stop"}, Undo: "shadow start",
+		Says: "The copy is not kept up any more. The servers keep the say; clients notice nothing.",
+	},
+	{
+		Verb: "shadow reset", Title: "Reset the copy", Path: "/shadow", Body: map[string]any{"action": "reset"}, Danger: true,
+		Says: "The copy is dropped and filled anew, and what was compared counts for nothing. The servers keep the say.",
+	},
+	{
+		Verb: "canary add", Title: "Serve a consumer from here", Path: "/canary", Ask: "consumer", Undo: "canary rm",
+		Says: "One consumer is served from the copy; the servers keep the say about what is stored.",
+	},
+	{
+		Verb: "canary rm", Title: "Give a consumer back", Path: "/canary", Ask: "consumer", Undo: "canary add",
+		Body: map[string]any{"remove": true}, Says: "The consumer is served by the servers again.",
+	},
+}
+
+func actionOf(verb string) action {
+	for _, a := range actions {
+		if a.Verb == verb {
+			return a
+		}
+	}
+	return action{Verb: verb, Title: verb}
+}
+
+// planView is what the page of an action shows.
+type planView struct {
+	Root, Scope, Name string
+	Action            action
+	Phase             face.Phase
+	Legal             bool
+	Plan              *face.Plan
+	Gates             *gate.Report
+	Back              face.RollbackCard
+	Undo              string
+	Command           string // that does the same
+	Body              string // JSON, to which who and why are added
+	API               string
+	Problem           string
+}
+
+// plan shows what an action would do, and takes the decision.
+func (c *Console) plan(w http.ResponseWriter, r *http.Request) {
+	scope, err := cutover.ParseScope(r.URL.Query().Get("scope"))
+	if err != nil {
+		problem(w, r, http.StatusBadRequest, err.Error())
+		return
+	}
+	l, err := c.look(r.Context())
+	if err != nil || l.status == nil {
+		problem(w, r, http.StatusServiceUnavailable, "it is not known how the cutover stands")
+		return
+	}
+	var st *face.StreamState
+	for i := range l.status.Streams {
+		if l.status.Streams[i].Scope == scope {
+			st = &l.status.Streams[i]
+		}
+	}
+	if st == nil {
+		problem(w, r, http.StatusNotFound, scope.String()+" is not under watch")
+		return
+	}
+	p := &planView{
+		Root: root(r), Scope: scope.String(), Name: scope.Stream, Action: actionOf(r.URL.Query().Get("do")), Phase: st.Phase,
+		Gates: st.Gates, Back: st.Back,
+	}
+	if p.Action.Path == "" {
+		problem(w, r, http.StatusNotFound, fmt.Sprintf("the console cannot do %q", p.Action.Verb))
+		return
+	}
+	for _, verb := range st.Legal {
+		p.Legal = p.Legal || verb == p.Action.Verb
+	}
+	c.fill(r, p, scope)
+	send(w, http.StatusOK, "plan.html", p)
+}
+
+// fill adds the plan, the way back and what is sent.
+func (c *Console) fill(r *http.Request, p *planView, scope cutover.Scope) {
+	a := &p.Action
+	arg := " --scope 'stream=" + scope.String() + "'" // $G would be the shell's
+	body := map[string]any{"scope": scope.String()}
+	for k, v := range a.Body {
+		body[k] = v
+	}
+	switch {
+	case a.Danger:
+		p.Undo = "cannot be undone"
+	case a.Undo != "":
+		p.Undo = "ehdbctl " + a.Undo + arg
+	}
+	if a.To != "" {
+		plan, err := c.o.Engine.Plan(r.Context(), scope, a.To)
+		if err != nil {
+			p.Problem = "there is no plan: " + err.Error()
+		} else {
+			p.Plan, p.Undo = plan, cmp.Or(plan.Undo, p.Undo)
+			if a.Verb == "flip" {
+				body["expect"] = plan.Digest
+				arg += " --expect " + plan.Digest
+			}
+		}
+	}
+	p.Command = "ehdbctl " + a.Verb + arg
+	if a.Ask != "" {
+		p.Command = "ehdbctl " + a.Verb + " --scope 'consumer=" + scope.String() + "/NAME'"
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		p.Problem = err.Error()
+	}
+	p.Body, p.API = string(b), p.Root+strings.TrimPrefix(face.Base, "/")+a.Path
+}
