@@ -154,6 +154,10 @@ func (e *Engine) resume(ctx context.Context, name cutover.Scope, st *standing) e
 			return err
 		}
 		e.shadow(s, c.Config())
+		if len(st.dormant) > 0 { // the rollback may have ended before they were made
+			g := reverse.NewGhosts(s.site.Conn(), c, s.up, name.Stream, e.o.Logger)
+			e.running.Go(func() { e.awaken(s, g, st.dormant) })
+		}
 		return nil
 	}
 	if err := c.SetRole(ctx, cutover.Authority); err != nil { // it may have ended right behind the record

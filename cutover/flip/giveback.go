@@ -85,17 +85,17 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 	if err := s.copy.SetRole(fenced, cutover.Standby); err != nil {
 		return e.keep(s, err)
 	}
-	last, err := e.handBack(fenced, s, h, o, m)
+	last, dormant, err := e.handBack(fenced, s, h, o, m)
 	if err != nil {
 		return e.keep(s, err)
 	}
 	m.Last = last
-	entry := &Entry{Scope: s.name, Event: EventRollback, Last: last, By: o.By, Reason: o.Reason}
+	entry := &Entry{Scope: s.name, Event: EventRollback, Last: last, By: o.By, Reason: o.Reason, Dormant: dormant}
 	if err := e.record(entry); err != nil {
 		return e.keep(s, err)
 	}
 	m.Epoch = entry.Epoch
-	err = e.release(s, h)
+	err = e.release(s, h, dormant)
 	m.Fence = time.Since(since)
 	e.o.Logger.Info("Stream {stream} is served by the servers: epoch {epoch}, behind sequence {last}, held for {fence}",
 		slog.String("stream", s.name.String()), slog.Uint64("epoch", m.Epoch), slog.Uint64("last", last),
@@ -104,11 +104,12 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 }
 
 // release lets the servers serve a stream that they have the say about again.
-func (e *Engine) release(s *stream, h *authority) error {
+func (e *Engine) release(s *stream, h *authority, dormant []cutover.ConsumerCopy) error {
 	h.halt() // before the copy grows again, and before consumers there deliver to clients
 	err := e.enter(s, PhaseShadow)
 	if h.ghosts != nil { // what came before that was kept from clients
 		h.ghosts.GiveBack()
+		e.awaken(s, h.ghosts, dormant)
 	}
 	e.unserve(s)
 	if s.cap.get() == nil {
@@ -117,6 +118,19 @@ func (e *Engine) release(s *stream, h *authority) error {
 	}
 	s.cap.get().Start()
 	return err
+}
+
+// awaken makes the consumers that were deleted upstream, again until it succeeds once.
+func (e *Engine) awaken(s *stream, g *reverse.Ghosts, list []cutover.ConsumerCopy) {
+	for len(list) > 0 {
+		err := g.Awaken(e.ctx, list)
+		if err == nil || e.ctx.Err() != nil {
+			return
+		}
+		e.o.Logger.Error("Consumers of {stream} are not upstream yet: {error}",
+			slog.String("stream", s.name.String()), slog.Any("error", err))
+		_ = sleep(e.ctx, retryPause)
+	}
 }
 
 // catchUpTime bounds how long a rollback waits for the chain before its fence.
@@ -136,42 +150,45 @@ func (e *Engine) keep(s *stream, cause error) error {
 	return e.abort(s, PhaseEHDB, cause)
 }
 
-// handBack brings the servers to where the stream, which stands still, is. It returns its last sequence.
-func (e *Engine) handBack(ctx context.Context, s *stream, h *authority, o *MoveOptions, m *Move) (uint64, error) {
-	last, _ := s.copy.Progress()
+// handBack brings the servers to where the stream, which stands still, is. It returns its last sequence, and the
+// consumers that are to be awakened.
+func (e *Engine) handBack(
+	ctx context.Context, s *stream, h *authority, o *MoveOptions, m *Move,
+) (last uint64, dormant []cutover.ConsumerCopy, err error) {
+	last, _ = s.copy.Progress()
 	if o.Emergency {
 		st, err := s.up.State(ctx, false)
 		if err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		m.Lost = last - min(last, st.LastSeq)
-		return st.LastSeq, nil
+		return st.LastSeq, nil, nil
 	}
 	if err := h.chain.Reach(ctx, last); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	if err := h.ghosts.Sync(ctx); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	if err := e.barrier(ctx); err != nil { // what consumers there have sent to clients was kept from them
-		return 0, err
+		return 0, nil, err
 	}
 	if err := h.ghosts.Sync(ctx); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	if _, err := reverse.Prune(ctx, s.site.Conn(), s.copy, s.up, s.name.Stream, last); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	ours, err := s.copy.State(ctx, false)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	theirs, err := s.up.State(ctx, false)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	if theirs.LastSeq != last || theirs.Msgs != ours.Msgs {
-		return 0, fmt.Errorf("the servers have %d messages up to %d, here are %d up to %d",
+		return 0, nil, fmt.Errorf("the servers have %d messages up to %d, here are %d up to %d",
 			theirs.Msgs, theirs.LastSeq, ours.Msgs, last)
 	}
 	list, err := s.copy.Consumers()
@@ -179,7 +196,11 @@ func (e *Engine) handBack(ctx context.Context, s *stream, h *authority, o *MoveO
 		s.notes.Seed(list[i].Name, list[i].Config.AckPolicy, &list[i].State)
 	}
 	m.Consumers = len(list)
-	return last, err
+	if err != nil {
+		return 0, nil, err
+	}
+	dormant, err = h.ghosts.Dormant(ctx)
+	return last, dormant, err
 }
 
 // Complete gives up the way back of a stream. It cannot be undone.

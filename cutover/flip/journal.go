@@ -31,15 +31,16 @@ const (
 
 // Entry is one line of the journal.
 type Entry struct {
-	Time   time.Time       `json:"time"`
-	Epoch  uint64          `json:"epoch"` // after the event
-	Scope  cutover.Scope   `json:"scope"`
-	Event  Event           `json:"event"`
-	Last   uint64          `json:"last_seq,omitempty"` // of the stream, where authority changes
-	By     string          `json:"by,omitempty"`       // who asked for it
-	Reason string          `json:"reason,omitempty"`   // why, or why not
-	Plan   string          `json:"plan,omitempty"`     // digest of the plan that was agreed to
-	Detail json.RawMessage `json:"detail,omitempty"`
+	Time   time.Time     `json:"time"`
+	Epoch  uint64        `json:"epoch"` // after the event
+	Scope  cutover.Scope `json:"scope"`
+	Event  Event         `json:"event"`
+	Last   uint64        `json:"last_seq,omitempty"` // of the stream, where authority changes
+	By     string        `json:"by,omitempty"`       // who asked for it
+	Reason string        `json:"reason,omitempty"`   // why, or why not
+	Plan   string        `json:"plan,omitempty"`     // digest of the plan that was agreed to
+	// Dormant are the consumers that a rollback makes anew on the servers.
+	Dormant []cutover.ConsumerCopy `json:"dormant,omitempty"`
 }
 
 // journal is the file of the entries: each a line of JSON behind its checksum.
@@ -147,7 +148,8 @@ type standing struct {
 	watched, here, complete bool
 	open                    Event // the intent that has not ended; empty: none
 	last                    uint64
-	since                   time.Time // of the last change of authority
+	since                   time.Time              // of the last change of authority
+	dormant                 []cutover.ConsumerCopy // of the last rollback
 }
 
 // standings replays the journal.
@@ -173,7 +175,7 @@ func standings(entries []Entry) (of map[cutover.Scope]*standing, epoch uint64) {
 		case EventFlip:
 			s.open, s.here, s.last, s.since = "", true, e.Last, e.Time
 		case EventRollback:
-			s.open, s.here, s.last, s.since = "", false, e.Last, e.Time
+			s.open, s.here, s.last, s.since, s.dormant = "", false, e.Last, e.Time, e.Dormant
 		case EventComplete:
 			s.complete = true
 		}

@@ -267,13 +267,17 @@ func (e *Engine) drain(ctx context.Context, s *stream) (last uint64, list []cuto
 		if err != nil {
 			return 0, nil, errors.Join(moved, err)
 		}
+		consumers, err := s.up.Consumers(ctx)
+		if err != nil {
+			return 0, nil, errors.Join(moved, err)
+		}
 		if err := s.cap.get().Settle(ctx, before.State.LastSeq); err != nil {
 			return 0, nil, errors.Join(moved, fmt.Errorf("the copy is not equal: %w", err))
 		}
 		if err := sleep(ctx, time.Until(quiet.Add(verifyTime))); err != nil {
 			return 0, nil, errors.Join(moved, err)
 		}
-		same, list, err := e.settled(ctx, s, before)
+		same, list, err := e.settled(ctx, s, before, consumers)
 		if err != nil {
 			return 0, nil, errors.Join(moved, err)
 		}
@@ -293,7 +297,9 @@ func (e *Engine) barrier(ctx context.Context) error {
 
 // settled takes over what the consumers remember, and reports whether neither they nor the stream have moved since
 // before.
-func (e *Engine) settled(ctx context.Context, s *stream, before *server.StreamInfo) (bool, []cutover.ConsumerCopy, error) {
+func (e *Engine) settled(
+	ctx context.Context, s *stream, before *server.StreamInfo, consumers []*server.ConsumerInfo,
+) (bool, []cutover.ConsumerCopy, error) {
 	if err := e.barrier(ctx); err != nil { // all that consumers have sent has been seen
 		return false, nil, err
 	}
@@ -311,8 +317,7 @@ func (e *Engine) settled(ctx context.Context, s *stream, before *server.StreamIn
 			slog.Uint64("to", after.State.LastSeq))
 		return false, nil, nil
 	}
-	same, err := e.unmoved(ctx, s, list)
-	return same, list, err
+	return unmoved(consumers, list), list, nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

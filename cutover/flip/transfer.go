@@ -121,14 +121,11 @@ func selects(filters []string, subject string) bool {
 	return len(filters) == 0 || slices.ContainsFunc(filters, func(f string) bool { return subjects.Match(f, subject) })
 }
 
-// unmoved reports whether the servers' consumers are where list says.
-func (e *Engine) unmoved(ctx context.Context, s *stream, list []cutover.ConsumerCopy) (bool, error) {
-	infos, err := s.up.Consumers(ctx)
-	if err != nil {
-		return false, err
-	}
+// unmoved reports whether the servers' consumers were where list says: what they count as delivered has left them by
+// now.
+func unmoved(infos []*server.ConsumerInfo, list []cutover.ConsumerCopy) bool {
 	if len(infos) != len(list) {
-		return false, nil
+		return false
 	}
 	at := make(map[string]*cutover.ConsumerCopy, len(list))
 	for i := range list {
@@ -138,10 +135,10 @@ func (e *Engine) unmoved(ctx context.Context, s *stream, list []cutover.Consumer
 		c := at[info.Name]
 		if c == nil || c.State.Delivered.Consumer != info.Delivered.Consumer ||
 			c.State.AckFloor.Stream != info.AckFloor.Stream {
-			return false, nil
+			return false
 		}
 	}
-	return true, nil
+	return true
 }
 
 // maxIDs bounds the message ids that are remembered for one stream.

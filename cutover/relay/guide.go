@@ -120,7 +120,11 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 	}
 	if bytes.HasPrefix(subject, fcPrefix) {
 		stream, _, _, ok := jsapi.ParseFlowControlSubject(subject)
-		if r := a.ofStream(stream); ok && r != nil && r.State.here() {
+		switch r := a.ofStream(stream); {
+		case !ok || r == nil:
+		case r.State.held(): // a consumer that pushes comes to rest
+			return gateway.CoursePass, t.next
+		case r.State == Here:
 			return gateway.CourseLocal, nil
 		}
 		return gateway.CoursePass, nil

@@ -157,8 +157,11 @@ func (g *Ghosts) Sync(ctx context.Context) error {
 
 // one brings one consumer upstream to c. info is what the servers say of it, nil: they do not have it.
 func (g *Ghosts) one(ctx context.Context, c *cutover.ConsumerCopy, info *server.ConsumerInfo) error {
+	if c.Config.AckPolicy == server.AckNone {
+		return nil // it is begun anew when the servers have the say again, see Dormant
+	}
 	if info == nil {
-		if err := g.create(ctx, c); err != nil {
+		if err := g.create(ctx, c, c.State.AckFloor.Stream+1); err != nil {
 			return err
 		}
 		info = &server.ConsumerInfo{Name: c.Name}
@@ -174,17 +177,50 @@ func (g *Ghosts) one(ctx context.Context, c *cutover.ConsumerCopy, info *server.
 	return g.acknowledge(c, info)
 }
 
-// create makes a consumer upstream that was made here. It begins where the one here has everything behind it.
-func (g *Ghosts) create(ctx context.Context, c *cutover.ConsumerCopy) error {
+// create makes a consumer upstream that begins at a sequence.
+func (g *Ghosts) create(ctx context.Context, c *cutover.ConsumerCopy, first uint64) error {
 	cfg := c.Config
-	if c.State.AckFloor.Stream > 0 {
-		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = server.DeliverByStartSequence, c.State.AckFloor.Stream+1, nil
+	if first > 1 {
+		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = server.DeliverByStartSequence, first, nil
 	}
 	body, err := json.Marshal(server.CreateConsumerRequest{Stream: g.stream, Config: cfg})
 	if err != nil {
 		return err
 	}
 	return request(ctx, g.conn, "CONSUMER.CREATE."+g.stream+"."+c.Name, string(body))
+}
+
+// Dormant deletes upstream the consumers that take no acks, and returns them for Awaken. Where they are there depends on
+// what was sent to clients and kept from them, and nothing brings it back.
+func (g *Ghosts) Dormant(ctx context.Context) ([]cutover.ConsumerCopy, error) {
+	copies, err := g.from.Consumers()
+	if err != nil {
+		return nil, err
+	}
+	var out []cutover.ConsumerCopy
+	for i := range copies {
+		if copies[i].Config.AckPolicy != server.AckNone {
+			continue
+		}
+		err := request(ctx, g.conn, "CONSUMER.DELETE."+g.stream+"."+copies[i].Name, "")
+		var api *apiError
+		if err != nil && (!errors.As(err, &api) || api.code != codeNoConsumer) {
+			return nil, err
+		}
+		out = append(out, copies[i])
+	}
+	return out, nil
+}
+
+const codeNoConsumer = 10014
+
+// Awaken makes consumers upstream that go on behind what was delivered here.
+func (g *Ghosts) Awaken(ctx context.Context, list []cutover.ConsumerCopy) error {
+	var errs []error
+	for i := range list {
+		errs = append(errs, g.create(ctx, &list[i], list[i].State.Delivered.Stream+1))
+	}
+	return errors.Join(errs...)
 }
 
 // listen hears what a consumer upstream pushes, beside or in the place of clients.
