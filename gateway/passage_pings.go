@@ -98,6 +98,17 @@ func (p *passage) between() {
 	}
 }
 
+// UpstreamAddrs returns the addresses, on this side, of the connections to the servers upstream.
+func (s *Server) UpstreamAddrs() map[string]bool {
+	out := make(map[string]bool)
+	for _, c := range s.connected() {
+		if p := c.currentPassage(); p != nil {
+			out[p.conn.LocalAddr().String()] = true
+		}
+	}
+	return out
+}
+
 // Barrier waits until the servers upstream have taken everything that clients sent and that was passed on before. A
 // connection that ends meanwhile has nothing on its way any more.
 func (s *Server) Barrier(ctx context.Context) error {

@@ -2,19 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
+	"net/http"
 	"path/filepath"
-	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/noetl/ehdb-gateway/cutover"
-	"github.com/noetl/ehdb-gateway/cutover/capture"
-	"github.com/noetl/ehdb-gateway/cutover/flip"
+	"github.com/noetl/ehdb-gateway/cutover/face"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
 	"github.com/noetl/ehdb-gateway/cutover/origin"
+	"github.com/noetl/ehdb-gateway/cutover/pilot"
 	"github.com/noetl/ehdb-gateway/cutover/relay"
 	"github.com/noetl/ehdb-gateway/internal/config"
 	"github.com/noetl/ehdb-gateway/internal/metrics"
@@ -22,17 +19,13 @@ import (
 
 // mover moves streams between the NATS servers and this one.
 type mover struct {
-	a      *app
-	relay  *relay.Relay
-	engine *flip.Engine // nil before open
-	conns  map[string]*origin.Conn
-	cancel context.CancelFunc
-	ended  sync.WaitGroup
+	a     *app
+	relay *relay.Relay
+	pilot *pilot.Pilot // nil before open
+	conns map[string]*origin.Conn
+	pages atomic.Pointer[map[string]http.Handler] // nil before open
 
 	mirrors *metrics.Mirrors
-
-	mu     sync.Mutex
-	copies map[cutover.Scope]*capture.Capturer // what copies each stream, or did
 }
 
 // newMover returns nil when no stream is, or is to be, on its way.
@@ -40,10 +33,7 @@ func newMover(a *app) *mover {
 	if !a.cfg.Bus.Cutover {
 		return nil
 	}
-	m := &mover{
-		a: a, relay: relay.New(), conns: make(map[string]*origin.Conn),
-		copies: make(map[cutover.Scope]*capture.Capturer),
-	}
+	m := &mover{a: a, relay: relay.New(), conns: make(map[string]*origin.Conn)}
 	m.mirrors = metrics.NewMirrors(m.mirrored)
 	return m
 }
@@ -53,19 +43,41 @@ func (m *mover) open(ctx context.Context) error {
 	if err := m.dial(); err != nil {
 		return err
 	}
-	e, err := flip.Open(ctx, flip.Options{
-		Dir:   filepath.Join(m.a.cfg.Server.StoreDir, config.JournalDir),
-		Local: m.a.streams.svc.Cutover(), Relay: m.relay, Bus: m.a.router, Barrier: m.a.gw.Barrier, Site: m.site,
-		Logger: m.a.log.Logger,
+	dir := filepath.Join(m.a.cfg.Server.StoreDir, config.JournalDir)
+	var err error
+	m.pilot, err = pilot.Open(ctx, pilot.Options{
+		Dir: dir, Mode: pilot.Mode(m.a.cfg.Bus.Mode), Profile: gate.Profile(m.a.cfg.Bus.Profile), Streams: m.a.cfg.Bus.Streams,
+		CopyRate: int(m.a.cfg.Bus.CopyRate), Busy: m.busy, Copied: func(lag time.Duration) { m.mirrors.Copied(lag) },
+		Conns: m.conns, Local: m.a.streams.svc.Cutover(), Relay: m.relay, Bus: m.a.router, Barrier: m.a.gw.Barrier,
+		Addrs: m.a.gw.UpstreamAddrs, Monitor: m.a.cfg.Bus.Monitor,
+		Server: m.a.gw.Stats().ServerName, Version: version(), Facts: logFacts{m.a.streams}, Logger: m.a.log.Logger,
 	})
 	if err != nil {
-		return fmt.Errorf("can't take up the streams that are on their way: %w", err)
+		return err
 	}
-	m.engine = e
-	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	m.cancel = cancel
-	m.ended.Go(func() { m.run(run) })
+	token, err := face.Token(dir)
+	if err != nil {
+		return err
+	}
+	pages := face.Routes(face.Options{Engine: m.pilot, Token: token, Logger: m.a.log.Logger})
+	m.pages.Store(&pages)
 	return nil
+}
+
+// routes are the pages of the cutover, which answer that they are not ready until open has ended.
+func (m *mover) routes() map[string]http.Handler {
+	out := make(map[string]http.Handler)
+	for path := range face.Routes(face.Options{}) {
+		out[path] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			pages := m.pages.Load()
+			if pages == nil {
+				http.Error(w, "not ready: streams are being recovered", http.StatusServiceUnavailable)
+				return
+			}
+			(*pages)[path].ServeHTTP(w, r)
+		})
+	}
+	return out
 }
 
 // dial makes the gateway's own connections to the servers.
@@ -96,108 +108,53 @@ func (m *mover) dial() error {
 	return nil
 }
 
-// site implements flip.Options.Site.
-func (m *mover) site(account string) (flip.Site, error) {
-	c := m.conns[account]
-	if c == nil {
-		return nil, fmt.Errorf("the gateway has no login of its own in account %s: bus { accounts { %q { ... } } }",
-			account, account)
+// busy returns why copying what is behind has to wait.
+func (m *mover) busy() string {
+	st := m.a.streams.svc.Store()
+	switch {
+	case st == nil:
+		return "the data directory is being opened again"
+	case st.Stall() != nil:
+		return "the data directory has its hands full"
 	}
-	return &site{c, m}, nil
+	return ""
 }
 
-// site is the servers as an account sees them.
-type site struct {
-	conn  *origin.Conn
-	mover *mover
-}
-
-// Conn implements flip.Site.
-func (s *site) Conn() *nats.Conn { return s.conn.NATS() }
-
-// Stream implements flip.Site.
-func (s *site) Stream(name string) cutover.Upstream { return s.conn.Stream(name) }
-
-// steerEvery is how often it is looked whether the streams are where the mode wants them.
-const steerEvery = 2 * time.Second
-
-// run brings the streams to where the mode wants them.
-func (m *mover) run(ctx context.Context) {
-	t := time.NewTicker(steerEvery)
-	defer t.Stop()
-	said := make(map[string]string)
-	for {
-		for scope, err := range m.steer(ctx) {
-			if text := err.Error(); said[scope] != text && ctx.Err() == nil {
-				said[scope] = text
-				m.a.log.Warn("Stream {stream} is not where bus mode {mode} wants it: {error}", slog.String("stream", scope),
-					slog.String("mode", string(m.a.cfg.Bus.Mode)), slog.Any("error", err))
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-	}
-}
-
-// steer makes one attempt, and returns what did not succeed, by stream.
-func (m *mover) steer(ctx context.Context) map[string]error {
-	failed := make(map[string]error)
-	mode := m.a.cfg.Bus.Mode
-	if mode != config.ModeNATS {
-		m.discover(ctx, failed)
-	}
-	o := flip.MoveOptions{By: "bus mode " + string(mode), Retries: 2}
-	for _, scope := range m.engine.Streams() {
-		st, err := m.engine.Status(scope)
-		switch {
-		case err != nil:
-		case mode == config.ModeNATS && st.Phase == flip.PhaseEHDB:
-			_, err = m.engine.Rollback(ctx, scope, o)
-		case mode == config.ModeEHDB && st.Phase == flip.PhaseShadow:
-			_, err = m.engine.Flip(ctx, scope, o)
-		}
-		if err != nil {
-			failed[scope.String()] = err
-		}
-	}
-	return failed
-}
-
-// discover brings the streams of the servers under watch.
-func (m *mover) discover(ctx context.Context, failed map[string]error) {
-	for account, c := range m.conns {
-		list, err := c.Streams(ctx)
-		var missing *origin.MissingError
-		if err != nil && !errors.As(err, &missing) {
-			failed[account] = err
-			continue
-		}
-		for _, info := range list {
-			name := info.Config.Name
-			if !origin.Selects(m.a.cfg.Bus.Streams, name) {
-				continue
-			}
-			scope := cutover.Scope{Account: account, Stream: name}
-			if err := m.engine.Watch(ctx, scope, "discovered"); err != nil {
-				failed[scope.String()] = err
-			}
-		}
-	}
+// here reports whether the gateway has the say about a stream.
+func (m *mover) here(account, stream string) bool {
+	return m.pilot != nil && m.pilot.Here(cutover.Scope{Account: account, Stream: stream})
 }
 
 // stop ends what moves. Who has the say about a stream stays.
 func (m *mover) stop() {
-	if m.cancel != nil {
-		m.cancel()
-		m.ended.Wait()
-	}
-	if m.engine != nil {
-		m.engine.Close()
+	if m.pilot != nil {
+		m.pilot.Close()
 	}
 	for _, c := range m.conns {
 		c.Close()
 	}
+}
+
+// logFacts are what the log knows for the gates.
+type logFacts struct{ s *streams }
+
+// Fact implements gate.Inputs.
+func (l logFacts) Fact(_ cutover.Scope, name string) (gate.Fact, bool) {
+	f := gate.Fact{N: 1, At: time.Now(), Source: "log"}
+	st := l.s.stats()
+	switch name {
+	case gate.OutOfOrder:
+		f.Value = float64(st.OutOfOrderAppends)
+	case gate.AppendFailed:
+		f.Value = gate.Yes(!l.s.up())
+	case gate.DedupeConflict:
+		f.Value, f.Detail = 0, "a message id names one record: the first that had it"
+	case gate.DiskFree:
+		free, _ := diskSpace(l.s.cfg.DataDir)
+		used := float64(max(st.DiskBytes, 1))
+		f.Value = float64(free) / used
+	default:
+		return gate.Fact{}, false
+	}
+	return f, true
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/noetl/ehdb-gateway/cutover/face"
 	"github.com/noetl/ehdb-gateway/gateway"
 	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/gateway/feed"
@@ -268,7 +270,14 @@ func (a *app) startMonitor() error {
 	if a.nats != nil {
 		mo.JetStream, mo.Upstream, lag = a.nats, a.nats, a.nats
 	}
+	if a.mover != nil {
+		v := moving{a.nats, a.streams, a.mover}
+		mo.JetStream, lag = v, v
+	}
 	mo.Extra = lagPages(lag)
+	if a.mover != nil {
+		maps.Copy(mo.Extra, a.mover.routes())
+	}
 	mo.Extra[feed.Path] = a.feedPage()
 	a.monitor = monitor.New(mo)
 	return a.monitor.Start()
@@ -298,7 +307,7 @@ func (a *app) openMetrics() {
 		s.Upstream = a.nats.measured
 	}
 	if a.mover != nil {
-		s.Extra = append(s.Extra, a.mover.mirrors)
+		s.Extra = append(s.Extra, a.mover.mirrors, face.Metrics(a.mover.pilot.Parity()))
 	}
 	a.metrics.Ready(s)
 }

@@ -32,6 +32,10 @@ type Options struct {
 	Site func(account string) (Site, error)
 	// Acknowledged is told of what the servers have acknowledged; may be nil. It must not block.
 	Acknowledged func(cutover.Scope, *relay.Noted)
+	// Offered is told of what consumers of the servers deliver; may be nil. It must not block.
+	Offered func(name cutover.Scope, consumer []byte, seq uint64)
+	// Changed is told that a stream came under watch, changed its phase, or is not watched any more; may be nil.
+	Changed func(name cutover.Scope)
 	// Refuse returns why a stream may not be taken over, or given back, now; nil: nothing speaks against it.
 	Refuse func(ctx context.Context, scope cutover.Scope, to cutover.Role) []string
 	Logger *slog.Logger
@@ -190,6 +194,11 @@ func (e *Engine) newStream(name cutover.Scope, c cutover.Copy) (*stream, error) 
 			}
 			s.cap.nudge(n.Seq)
 		},
+		Offered: func(consumer []byte, seq uint64) {
+			if f := e.o.Offered; f != nil {
+				f(name, consumer, seq)
+			}
+		},
 		Barrier: s.barrier,
 		Stray:   func(reply []byte) { e.stray(s, string(reply)) },
 		Changed: func() { s.cap.nudge(0) },
@@ -257,7 +266,14 @@ func (e *Engine) Watch(ctx context.Context, name cutover.Scope, by string) error
 	if err := e.record(&Entry{Scope: name, Event: EventShadow, By: by}); err != nil {
 		return err
 	}
+	e.changed(name)
 	return e.route()
+}
+
+func (e *Engine) changed(name cutover.Scope) {
+	if f := e.o.Changed; f != nil {
+		f(name)
+	}
 }
 
 func (e *Engine) watch(ctx context.Context, name cutover.Scope) error {
@@ -505,6 +521,27 @@ func (e *Engine) Streams() []cutover.Scope {
 		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Stream, b.Stream))
 	})
 	return list
+}
+
+// View is a stream as others may look at it.
+type View struct {
+	Phase    Phase
+	Copy     cutover.Copy
+	Upstream cutover.Upstream
+	Capture  Capture // nil: none yet
+	Scope    *relay.Scope
+	Config   server.StreamConfig
+}
+
+// View returns a stream under watch.
+func (e *Engine) View(name cutover.Scope) (*View, error) {
+	s, err := e.find(name)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return &View{s.phase, s.copy, s.up, s.cap.get(), s.notes, s.config}, nil
 }
 
 // Journal returns what was decided, oldest first.

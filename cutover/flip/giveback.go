@@ -254,5 +254,6 @@ func (e *Engine) Forget(ctx context.Context, name cutover.Scope, by string) erro
 	e.mu.Lock()
 	delete(e.streams, name)
 	e.mu.Unlock()
+	defer e.changed(name)
 	return errors.Join(e.route(), s.copy.Delete(ctx))
 }

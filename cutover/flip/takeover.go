@@ -96,6 +96,31 @@ func (e *Engine) PlanFlip(ctx context.Context, name cutover.Scope) (*Plan, error
 	return p, nil
 }
 
+// PlanRollback returns what Rollback would do.
+func (e *Engine) PlanRollback(ctx context.Context, name cutover.Scope) (*Plan, error) {
+	s, err := e.find(name)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	epoch, cfg := e.epoch, s.config
+	e.mu.Unlock()
+	p := &Plan{
+		Scope: name, To: "nats", Epoch: epoch + 1, Refusal: e.refusals(ctx, s, cutover.Standby),
+		Undo: "ehdbctl flip --scope stream=" + name.Stream,
+		Steps: []string{
+			"wait until the servers have everything, record the intent",
+			fmt.Sprintf("hold publishes, requests, acks and pulls of %s, at most %v", name.Stream, DefaultFence),
+			"bring the servers' consumers to where the gateway's are, remove what was removed here",
+			"require both sides to be equal",
+			fmt.Sprintf("record epoch %d: the servers have the say", epoch+1),
+			"release what was held, copy again",
+		},
+	}
+	p.digest(cfg)
+	return p, nil
+}
+
 func (p *Plan) digest(cfg server.StreamConfig) {
 	doc, err := json.Marshal(struct {
 		Plan   Plan
@@ -122,7 +147,7 @@ func (e *Engine) refusals(ctx context.Context, s *stream, to cutover.Role) (list
 		list = append(list, fmt.Sprintf("the stream is in phase %s, not %s", phase, want))
 	}
 	if to == cutover.Authority {
-		list = append(list, unsupported(&cfg)...)
+		list = append(list, Unsupported(&cfg)...)
 		if n := len(e.o.Relay.Strangers(s.name.Account)); n > 0 {
 			list = append(list, fmt.Sprintf("%d clients are connected of which account or permissions are not known "+
 				"(ehdbctl bypass ls)", n))
@@ -134,8 +159,8 @@ func (e *Engine) refusals(ctx context.Context, s *stream, to cutover.Role) (list
 	return list
 }
 
-// unsupported is what about a stream cannot be taken over and given back without loss.
-func unsupported(cfg *server.StreamConfig) (list []string) {
+// Unsupported is what about a stream cannot be taken over and given back without loss.
+func Unsupported(cfg *server.StreamConfig) (list []string) {
 	for name, used := range map[string]bool{
 		"it is a mirror: promote it, or move its origin":                                 cfg.Mirror != nil,
 		"it has sources: move their origins, then it":                                    len(cfg.Sources) > 0,
@@ -191,6 +216,7 @@ func (e *Engine) attempts(
 		}
 	}
 	m.At = time.Now()
+	defer e.changed(name)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil {

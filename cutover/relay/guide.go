@@ -257,6 +257,9 @@ func (g *guide) downJetStream(t *Table, a *account, reply []byte, header bool) (
 		return gateway.CoursePass, true
 	}
 	r.Scope.tracker.delivered(&ack)
+	if f := r.Scope.Offered; f != nil {
+		f(ack.Consumer, ack.StreamSeq)
+	}
 	g.mu.Lock()
 	g.pulls.delivered(r.Scope, ack.Consumer)
 	g.mu.Unlock()

@@ -87,6 +87,8 @@ type Scope struct {
 type hooks struct {
 	// Acknowledged is told of each message that the servers have acknowledged.
 	Acknowledged func(*Noted)
+	// Offered is told of each message that a consumer of the servers delivers.
+	Offered func(consumer []byte, seq uint64)
 	// Barrier returns a channel to wait on before an ack of a message passes, nil if it may pass.
 	Barrier func(seq uint64) <-chan struct{}
 	// Stray is told of what the servers have sent to a client though the stream is Here: the reply subject of a

@@ -26,6 +26,7 @@ type Bus struct {
 	ProxyProtocol  bool          // tell the servers upstream where clients come from
 	ProxyKey       nkeys.KeyPair // proves to them that clients come by this gateway; nil: none
 	Monitor        []*url.URL    // monitoring pages of the servers upstream
+	Profile        string        // thresholds of the gates: production or drill
 	Cutover        bool          // streams are copied from the servers upstream, or are on their way
 	Accounts       []BusAccount  // how the gateway itself logs in to them, by name
 	CopyRate       int64         // bytes per second while a copy is behind, for each stream; 0: no bound
@@ -56,6 +57,7 @@ func (d *decoder) bus(v any) Bus {
 		"accounts":       func(f field) { b.Accounts = f.busAccounts() },
 		"copy_rate":      func(f field) { f.size(&b.CopyRate, 0) },
 		"streams":        func(f field) { b.Streams = f.streamPatterns() },
+		"profile":        func(f field) { f.text(&b.Profile, "production", "drill") },
 	})
 	b.Mode = Mode(strings.ToLower(mode))
 	return b

@@ -1,0 +1,299 @@
+package pilot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/capture"
+	"github.com/noetl/ehdb-gateway/cutover/flip"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
+)
+
+// Gates implements face.Engine.
+func (p *Pilot) Gates(ctx context.Context, scope cutover.Scope, purpose gate.Purpose) (gate.Report, error) {
+	return p.gates(ctx, scope, purpose, nil, "")
+}
+
+// gates evaluates the gates; expect is the digest of the plan that was approved.
+func (p *Pilot) gates(
+	ctx context.Context, scope cutover.Scope, purpose gate.Purpose, forced map[string]string, expect string,
+) (gate.Report, error) {
+	facts, err := p.facts(ctx, scope, expect)
+	if err != nil {
+		return gate.Report{}, err
+	}
+	in := gate.All{facts}
+	if p.o.Facts != nil {
+		in = append(in, p.o.Facts)
+	}
+	return gate.Evaluate(in, scope, gate.Options{
+		Profile: p.o.Profile, Purpose: purpose, Now: time.Now(), Forced: forced,
+	}), nil
+}
+
+// collector gathers facts.
+type collector struct {
+	facts gate.Facts
+	now   time.Time
+}
+
+func (c *collector) put(name string, v float64, source, detail string) {
+	c.facts[name] = gate.Fact{Value: v, N: 1, At: c.now, Source: source, Detail: detail}
+}
+
+func (c *collector) none(name, why string) {
+	c.facts[name] = gate.Fact{At: c.now, Source: "configuration", NotApplicable: why}
+}
+
+// facts is what is known of a stream now. What is not measured is not in it.
+func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, expect string) (gate.Facts, error) {
+	v, err := p.engine.View(scope)
+	if err != nil {
+		return nil, unknown(err)
+	}
+	c := &collector{facts: gate.Facts{}, now: time.Now()}
+	if st, err := p.parity.Status(scope); err == nil {
+		p.mu.Lock()
+		since := p.start
+		if s := p.seen[scope]; s != nil {
+			since = s.since
+		}
+		p.mu.Unlock()
+		cmp := gate.Comparison{
+			Status: st, Controls: p.parity.SelfTest(), Since: since, FenceBudget: flip.DefaultFence, Now: c.now,
+		}
+		c.facts = cmp.Facts()
+		c.holes(v, st.Unacknowledged, st.At)
+	}
+	p.copyFacts(c, v)
+	p.serverFacts(ctx, c, scope, v)
+	p.ownFacts(c, scope, v, expect)
+	p.bypass(ctx, c, scope.Account)
+	p.drillFacts(c)
+	return c.facts, nil
+}
+
+// holes are records that no publish through the gateway accounts for.
+func (c *collector) holes(v *flip.View, unacknowledged uint64, at time.Time) {
+	unasked := v.Scope.Counts().Unasked + v.Scope.Counts().Unanswered
+	n := unacknowledged - min(unacknowledged, unasked)
+	c.facts[gate.BypassHoles] = gate.Fact{
+		Value: float64(n), N: unacknowledged, At: at, Source: "ledger",
+		Detail: fmt.Sprintf("%d records without an acknowledgement, %d publishes through the gateway asked for none",
+			unacknowledged, unasked),
+	}
+}
+
+// copyFacts are about the queue between the servers and the copy.
+func (p *Pilot) copyFacts(c *collector, v *flip.View) {
+	cap, ok := v.Capture.(*capture.Capturer)
+	if !ok {
+		return
+	}
+	st := cap.Status()
+	n := st.Counts
+	in, out := n.Enqueued+n.EnqueuedAfterWait, n.Drained+n.Pending+n.Returned+n.ShutdownAbandoned
+	c.put(gate.QueueConserved, gate.Yes(in == out), "capture", fmt.Sprintf("%d in, %d out or waiting", in, out))
+	c.put(gate.QueueDropped, 0, "capture", "there is no rung that drops")
+	c.put(gate.QueueInline, float64(n.QueueFullInline+n.QueueClosedInline), "capture", "")
+}
+
+// serverFacts are what the servers say.
+func (p *Pilot) serverFacts(ctx context.Context, c *collector, scope cutover.Scope, v *flip.View) {
+	info, err := v.Upstream.Info(ctx)
+	if err != nil {
+		return
+	}
+	own := v.Copy.Config()
+	differs := 0.0
+	if !sameConfig(own, info.Config) {
+		differs = 1
+	}
+	c.put(gate.ConfigDiffers, differs, "STREAM.INFO", "")
+	p.mu.Lock()
+	s := p.seen[scope]
+	if s != nil {
+		if doc, err := json.Marshal(info.Config); err == nil && s.config != string(doc) {
+			if s.config != "" {
+				s.changed = c.now
+			}
+			s.config = string(doc)
+		}
+		c.put(gate.ConfigQuiet, c.now.Sub(s.changed).Seconds(), "STREAM.INFO", "")
+		waiting := 0.0
+		if c.now.Sub(s.since) < info.Config.Duplicates {
+			waiting = 1
+		}
+		c.put(gate.DedupMissing, waiting, "ledger", "message ids are known since "+s.since.UTC().Format(time.RFC3339))
+	}
+	p.mu.Unlock()
+	unhealthy, why := 0, ""
+	if cl := info.Cluster; cl != nil {
+		if cl.Leader == "" {
+			unhealthy, why = unhealthy+1, "no leader"
+		}
+		for _, r := range cl.Replicas {
+			if !r.Current || r.Offline {
+				unhealthy, why = unhealthy+1, r.Name+" is not current"
+			}
+		}
+	}
+	c.put(gate.Unhealthy, float64(unhealthy), "STREAM.INFO", why)
+	if !info.TimeStamp.IsZero() {
+		c.put(gate.ClockSkew, time.Since(info.TimeStamp).Abs().Seconds(), "STREAM.INFO", "with the time of the request")
+	}
+	c.put(gate.Unsupported, float64(len(flip.Unsupported(&info.Config))), "STREAM.INFO", fmt.Sprint(flip.Unsupported(&info.Config)))
+}
+
+func sameConfig(a, b server.StreamConfig) bool {
+	a.Metadata, b.Metadata = nil, nil // the servers add their version
+	x, err := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err == nil && err2 == nil && string(x) == string(y)
+}
+
+// ownFacts are what the gateway knows of itself.
+func (p *Pilot) ownFacts(c *collector, scope cutover.Scope, v *flip.View, expect string) {
+	c.put(gate.AckAfterSync, 1, "storage", "an acknowledgement leaves when its record is synced")
+	c.none(gate.FailureDomains, "one copy: there are no replicas that could share a domain")
+	c.none(gate.UnreplicatedAge, "one copy: nothing is replicated")
+	c.put(gate.FenceMemory, gate.Yes(true), "gateway", "what is held stays in the clients' sockets")
+	c.none(gate.KnownIssues, "no list of known issues is kept")
+	if os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+		c.none(gate.Unwatched, "not in Kubernetes")
+	}
+	c.none(gate.ChangeWindow, "no change window is configured")
+	if expect == "" {
+		c.none(gate.PlanDigest, "no plan was approved: give its digest with --expect")
+	} else if plan, err := p.engine.PlanFlip(context.Background(), scope); err == nil {
+		c.put(gate.PlanDigest, gate.Yes(plan.Digest == expect), "plan", plan.Digest)
+	}
+	p.mu.Lock()
+	proof := p.proof
+	p.mu.Unlock()
+	if !proof.At.IsZero() {
+		c.facts[gate.ReverseProven] = proof
+		c.facts[gate.MayPublish] = proof
+	}
+	if st, err := p.engine.Status(scope); err == nil && v.Phase == flip.PhaseEHDB {
+		c.put(gate.BakeDays, c.now.Sub(st.Since).Hours()/24, "journal", "")
+		if st.Reverse != nil {
+			c.put(gate.ReverseLag, float64(st.Here-min(st.Here, st.Reverse.Position)), "chain", "")
+		}
+	}
+}
+
+// drillFacts are the exercises that have passed.
+func (p *Pilot) drillFacts(c *collector) {
+	names := map[string]string{
+		"restart-writer": gate.DrillWriterKill, "kill-gateway": gate.DrillGatewayKill, "partition": gate.DrillPartition,
+		"nats-stepdown": gate.DrillStepdown, "flip-and-back": gate.DrillFlipBack,
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.drills {
+		d := &p.drills[i]
+		if d.State == "running" {
+			continue
+		}
+		c.facts[names[d.Kind]] = gate.Fact{
+			Value: gate.Yes(d.State == "passed"), N: 1, At: d.Ended, Source: fmt.Sprintf("drill %d", d.ID), Detail: d.Result,
+		}
+	}
+}
+
+// proveEvery is how often the way back is tried.
+const proveEvery = time.Hour
+
+// prove tries the way back on a stream of its own: publishes at given sequences, a hole, and what a wrong sequence gets.
+func (p *Pilot) prove(ctx context.Context) {
+	p.mu.Lock()
+	due := p.proof.At.IsZero() || p.proof.Value != 1 || time.Since(p.proof.At) > proveEvery
+	p.mu.Unlock()
+	if !due {
+		return
+	}
+	f := gate.Fact{Value: 1, N: uint64(len(p.o.Conns)), Source: "scratch stream", Detail: "published, refused and removed as it should be"}
+	for account, c := range p.o.Conns {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := tryBack(ctx, c.NATS(), p.o.Server)
+		cancel()
+		if err != nil {
+			f.Value, f.Detail = 0, account+": "+err.Error()
+			break
+		}
+	}
+	f.At = time.Now()
+	p.mu.Lock()
+	p.proof = f
+	p.mu.Unlock()
+}
+
+// scratchPrefix begins the names of streams that the gateway makes for itself on the servers.
+const scratchPrefix = "EHDB_SCRATCH_"
+
+// own tells the gateway's own streams.
+func own(stream string) bool {
+	return len(stream) > len(scratchPrefix) && stream[:len(scratchPrefix)] == scratchPrefix
+}
+
+var errChain = errors.New("a publish with a wrong expected sequence was taken")
+
+func tryBack(ctx context.Context, nc *nats.Conn, server string) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	name := scratchPrefix + clean(server)
+	subject := "_EHDB.scratch." + clean(server)
+	s, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: name, Subjects: []string{subject}, Storage: jetstream.MemoryStorage,
+		Description: "made by ehdb-gateway to try the way back; it can be deleted",
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		gone, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		_ = js.DeleteStream(gone, name) // the next attempt uses it
+	}()
+	if err := s.Purge(ctx); err != nil {
+		return err
+	}
+	info, err := s.Info(ctx)
+	if err != nil {
+		return err
+	}
+	last := info.State.LastSeq
+	for seq := last + 1; seq <= last+3; seq++ {
+		if _, err := js.Publish(ctx, subject, []byte("x"), jetstream.WithExpectLastSequence(seq-1)); err != nil {
+			return err
+		}
+	}
+	if _, err := js.Publish(ctx, subject, []byte("x"), jetstream.WithExpectLastSequence(last)); err == nil {
+		return errChain
+	}
+	return s.DeleteMsg(ctx, last+2)
+}
+
+// clean is a name as a token of a subject.
+func clean(name string) string {
+	b := []byte(name)
+	for i, ch := range b {
+		if !slices.Contains([]byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"), ch) {
+			b[i] = '-'
+		}
+	}
+	return string(b)
+}

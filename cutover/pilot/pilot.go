@@ -1,0 +1,382 @@
+// Package pilot runs a cutover: it puts the parts together, brings streams to where the bus's mode wants them, compares
+// them, knows the facts for the gates, and is the engine behind what operators see and do (face.Engine).
+//
+//	pilot   the parts, and the streams they are about
+//	facts   what the gates are told
+//	show    what operators see
+//	act     what operators do
+//	drill   exercises, whose outcome is evidence
+package pilot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/capture"
+	"github.com/noetl/ehdb-gateway/cutover/face"
+	"github.com/noetl/ehdb-gateway/cutover/flip"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
+	"github.com/noetl/ehdb-gateway/cutover/origin"
+	"github.com/noetl/ehdb-gateway/cutover/parity"
+	"github.com/noetl/ehdb-gateway/cutover/relay"
+	"github.com/noetl/ehdb-gateway/internal/bus"
+)
+
+// Mode is where the streams are to be.
+type Mode string
+
+// The modes, as those of the bus.
+const (
+	ModeNATS   Mode = "nats"
+	ModeShadow Mode = "shadow"
+	ModeEHDB   Mode = "ehdb"
+)
+
+// Options of a Pilot.
+type Options struct {
+	Dir     string // of the journal
+	Mode    Mode
+	Profile gate.Profile
+	Streams []string // patterns of the streams that are brought under watch; none: all
+	Conns   map[string]*origin.Conn
+	Local   cutover.Local
+	Relay   *relay.Relay
+	Bus     bus.Bus
+	// Barrier is that of the gateway.
+	Barrier func(context.Context) error
+	// Addrs are the gateway's addresses of its clients' connections to the servers, Monitor their monitoring pages.
+	Addrs   func() map[string]bool
+	Monitor []*url.URL
+	Server  string // name
+	Version string
+	// CopyRate bounds what is copied while a copy is behind, in bytes per second; 0: no bound. Busy returns why copying has
+	// to wait; empty: it may go on.
+	CopyRate int
+	Busy     func() string
+	// Copied is told how old a batch is when it is durable here; may be nil.
+	Copied func(lag time.Duration)
+	// Facts are what others know: of the log, the disk, the servers' connections.
+	Facts  gate.Inputs
+	Logger *slog.Logger
+}
+
+// Pilot runs a cutover. Safe for concurrent use.
+type Pilot struct {
+	o      Options
+	engine *flip.Engine
+	parity *parity.Engine
+	book   *parity.Book
+	start  time.Time
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+
+	mu sync.Mutex
+	// The following are guarded by mu.
+	throttle  string
+	seen      map[cutover.Scope]*seen
+	postponed map[cutover.Scope]chan bool
+	drills    []face.Drill
+	proof     gate.Fact // that the way back works
+	moved     chan struct{}
+}
+
+// seen is what is remembered of a stream besides.
+type seen struct {
+	since   time.Time // under watch
+	changed time.Time // of its configuration
+	config  string
+	fences  []face.Fence
+}
+
+var _ face.Engine = (*Pilot)(nil)
+
+// Open takes up what is on its way, before any client is served.
+func Open(ctx context.Context, o Options) (*Pilot, error) {
+	p := &Pilot{
+		o: o, book: parity.NewBook(0), start: time.Now(), seen: make(map[cutover.Scope]*seen),
+		postponed: make(map[cutover.Scope]chan bool), moved: make(chan struct{}),
+	}
+	var err error
+	p.parity, err = parity.New(parity.Options{
+		Ledger: p.book, Deliveries: p.book, Window: parity.DefaultWindow(), Asynchronous: true, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.engine, err = flip.Open(ctx, flip.Options{
+		Dir: o.Dir, Local: o.Local, Relay: o.Relay, Bus: o.Bus, Barrier: o.Barrier, Site: p.site, Logger: o.Logger,
+		Acknowledged: func(s cutover.Scope, n *relay.Noted) {
+			p.book.Note(s, cutover.Acked{Seq: n.Seq, Subject: n.Subject, MsgID: n.MsgID, Hash: n.Hash, When: n.Time})
+		},
+		Offered: func(s cutover.Scope, consumer []byte, seq uint64) { p.book.Offer(s, string(consumer), seq) },
+		Changed: p.changed,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("can't take up the streams that are on their way: %w", err)
+	}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	p.cancel = cancel
+	for _, s := range p.engine.Streams() {
+		p.changed(s)
+	}
+	p.ended.Go(func() { p.parity.Run(run) })
+	p.ended.Go(func() { p.run(run) })
+	return p, nil
+}
+
+// Close ends everything. Who has the say about a stream stays.
+func (p *Pilot) Close() {
+	p.cancel()
+	p.ended.Wait()
+	p.engine.Close()
+}
+
+// Engine is what moves the streams.
+func (p *Pilot) Engine() *flip.Engine { return p.engine }
+
+// Parity implements face.Engine.
+func (p *Pilot) Parity() *parity.Engine { return p.parity }
+
+// Here reports whether the gateway has the say about a stream.
+func (p *Pilot) Here(s cutover.Scope) bool {
+	v, err := p.engine.View(s)
+	return err == nil && v.Phase != flip.PhaseShadow && v.Phase != flip.PhaseFlipping
+}
+
+// site implements flip.Options.Site.
+func (p *Pilot) site(account string) (flip.Site, error) {
+	c := p.o.Conns[account]
+	if c == nil {
+		return nil, fmt.Errorf("the gateway has no login of its own in account %s: bus { accounts { %q { ... } } }",
+			account, account)
+	}
+	return &site{p, account, c}, nil
+}
+
+// site is the servers as an account sees them.
+type site struct {
+	p       *Pilot
+	account string
+	conn    *origin.Conn
+}
+
+func (s *site) Conn() *nats.Conn { return s.conn.NATS() }
+
+func (s *site) Stream(name string) cutover.Upstream { return s.conn.Stream(name) }
+
+func (s *site) Capture(name string, _ cutover.Copy) flip.Capture {
+	scope := cutover.Scope{Account: s.account, Stream: name}
+	return capture.New(capture.Options{
+		Scope: scope, From: s.conn.Stream(name), To: s.p.o.Local, Rate: s.p.o.CopyRate, Busy: s.p.waits, Logger: s.p.o.Logger,
+		Copied: func(lag time.Duration, _ int) {
+			s.p.parity.ObserveLag(scope, lag)
+			if f := s.p.o.Copied; f != nil {
+				f(lag)
+			}
+		},
+	})
+}
+
+// Captured returns how far the copies of streams are, by account and stream.
+func (p *Pilot) Captured() (out []capture.Status) {
+	for _, s := range p.engine.Streams() {
+		if v, err := p.engine.View(s); err == nil {
+			if c, ok := v.Capture.(*capture.Capturer); ok {
+				out = append(out, c.Status())
+			}
+		}
+	}
+	return out
+}
+
+// waits is why copying has to wait.
+func (p *Pilot) waits() string {
+	if why := p.busy(); why != "" || p.o.Busy == nil {
+		return why
+	}
+	return p.o.Busy()
+}
+
+// busy is why somebody wants copying to pause.
+func (p *Pilot) busy() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.throttle
+}
+
+// changed makes the comparison look at a stream as it stands now.
+func (p *Pilot) changed(s cutover.Scope) {
+	p.mu.Lock()
+	close(p.moved)
+	p.moved = make(chan struct{})
+	if p.seen[s] == nil {
+		p.seen[s] = &seen{since: time.Now(), changed: time.Now()}
+	}
+	p.mu.Unlock()
+	v, err := p.engine.View(s)
+	if err != nil {
+		p.parity.Detach(s)
+		p.book.Close(s)
+		return
+	}
+	if v.Phase == flip.PhaseComplete {
+		p.parity.Detach(s)
+		return
+	}
+	reverse := v.Phase == flip.PhaseEHDB
+	last, _ := v.Copy.Progress()
+	p.book.Open(s, last+1)
+	cfg := v.Config
+	st := parity.Stream{
+		Scope: s, Reverse: reverse, NATS: v.Upstream, EHDB: v.Copy, Config: &cfg, Expected: p.expected(s),
+		Consumers: p.consumersOf(s),
+	}
+	if !reverse {
+		st.Repair = parity.StandbyRepairer{Copy: v.Copy}
+	}
+	if err := p.parity.Attach(st); err != nil {
+		p.o.Logger.Error("Stream {stream} is not compared: {error}", slog.String("stream", s.String()), slog.Any("error", err))
+	}
+}
+
+// expected implements parity.Stream.Expected.
+func (p *Pilot) expected(s cutover.Scope) func() (uint64, string) {
+	return func() (uint64, string) {
+		v, err := p.engine.View(s)
+		if err != nil {
+			return 0, err.Error()
+		}
+		c, ok := v.Capture.(*capture.Capturer)
+		if !ok || v.Phase != flip.PhaseShadow {
+			return ^uint64(0), ""
+		}
+		switch st := c.Status(); st.State {
+		case capture.StateLive, capture.StateIdle:
+			return ^uint64(0), ""
+		default:
+			return st.Applied, string(st.State) + ": " + st.Reason
+		}
+	}
+}
+
+// consumersOf implements parity.Stream.Consumers.
+func (p *Pilot) consumersOf(s cutover.Scope) func(context.Context) ([]parity.Consumer, error) {
+	return func(ctx context.Context) ([]parity.Consumer, error) {
+		v, err := p.engine.View(s)
+		if err != nil || v.Phase != flip.PhaseShadow {
+			return nil, err // here they are checked by the stream itself, all the time
+		}
+		infos, err := v.Upstream.Consumers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]parity.Consumer, 0, len(infos))
+		for _, i := range infos {
+			p.book.Watch(s, i.Name, i.Delivered.Stream+1)
+			pending, _, complete := v.Scope.Outstanding(i.Name)
+			n := 0
+			for seq := range pending {
+				if seq > i.AckFloor.Stream && seq <= i.Delivered.Stream {
+					n++
+				}
+			}
+			c := parity.Consumer{
+				Name: i.Name, Config: *i.Config, Side: "nats", Delivered: i.Delivered.Stream, AckFloor: i.AckFloor.Stream,
+				Pending: i.NumPending, AckPending: uint64(max(i.NumAckPending, 0)), //nolint:gosec // not negative
+				Redelivered: uint64(max(i.NumRedelivered, 0)), //nolint:gosec // not negative
+				Exact:       complete && n == i.NumAckPending,
+			}
+			if !c.Exact {
+				c.WorstCase = c.AckPending
+			}
+			if i.Delivered.Last != nil {
+				c.LastDelivery = *i.Delivered.Last
+			}
+			if i.AckFloor.Last != nil {
+				c.LastAck = *i.AckFloor.Last
+			}
+			out = append(out, c)
+		}
+		return out, nil
+	}
+}
+
+// steerEvery is how often it is looked whether the streams are where the mode wants them.
+const steerEvery = 2 * time.Second
+
+// run brings the streams to where the mode wants them.
+func (p *Pilot) run(ctx context.Context) {
+	t := time.NewTicker(steerEvery)
+	defer t.Stop()
+	said := make(map[string]string)
+	for {
+		for scope, err := range p.steer(ctx) {
+			if text := err.Error(); said[scope] != text && ctx.Err() == nil {
+				said[scope] = text
+				p.o.Logger.Warn("Stream {stream} is not where bus mode {mode} wants it: {error}",
+					slog.String("stream", scope), slog.String("mode", string(p.o.Mode)), slog.Any("error", err))
+			}
+		}
+		p.prove(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// steer makes one attempt, and returns what did not succeed, by stream. A restart in mode nats or ehdb is the operator's
+// word: no gate is asked, but nothing that would lose a message is done.
+func (p *Pilot) steer(ctx context.Context) map[string]error {
+	failed := make(map[string]error)
+	if p.o.Mode != ModeNATS {
+		p.discover(ctx, failed)
+	}
+	o := flip.MoveOptions{By: "bus mode " + string(p.o.Mode), Retries: 2}
+	for _, scope := range p.engine.Streams() {
+		st, err := p.engine.Status(scope)
+		switch {
+		case err != nil:
+		case p.o.Mode == ModeNATS && st.Phase == flip.PhaseEHDB:
+			_, err = p.engine.Rollback(ctx, scope, o)
+		case p.o.Mode == ModeEHDB && st.Phase == flip.PhaseShadow:
+			_, err = p.engine.Flip(ctx, scope, o)
+		}
+		if err != nil {
+			failed[scope.String()] = err
+		}
+	}
+	return failed
+}
+
+// discover brings the streams of the servers under watch.
+func (p *Pilot) discover(ctx context.Context, failed map[string]error) {
+	known := p.engine.Streams()
+	for account, c := range p.o.Conns {
+		list, err := c.Streams(ctx)
+		var missing *origin.MissingError
+		if err != nil && !errors.As(err, &missing) {
+			failed[account] = err
+			continue
+		}
+		for _, info := range list {
+			scope := cutover.Scope{Account: account, Stream: info.Config.Name}
+			if slices.Contains(known, scope) || own(scope.Stream) || !origin.Selects(p.o.Streams, scope.Stream) {
+				continue
+			}
+			if err := p.engine.Watch(ctx, scope, "discovered"); err != nil {
+				failed[scope.String()] = err
+			}
+		}
+	}
+}

@@ -1,0 +1,275 @@
+package pilot
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/capture"
+	"github.com/noetl/ehdb-gateway/cutover/face"
+	"github.com/noetl/ehdb-gateway/cutover/flip"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
+	"github.com/noetl/ehdb-gateway/cutover/origin"
+)
+
+func unknown(err error) error { return fmt.Errorf("%w: %w", face.ErrUnknown, err) }
+
+// Status implements face.Engine.
+func (p *Pilot) Status(ctx context.Context) (*face.Status, error) {
+	st := &face.Status{
+		At: time.Now(), Server: p.o.Server, Version: p.o.Version, Mode: string(p.o.Mode),
+		Profile: cmp.Or(p.o.Profile, gate.Production), Controls: p.parity.SelfTest(), Throttle: p.busy(),
+	}
+	p.mu.Lock()
+	st.Drills = append([]face.Drill{}, p.drills...)
+	p.mu.Unlock()
+	for _, scope := range p.engine.Streams() {
+		s, err := p.streamState(ctx, scope)
+		if err != nil {
+			return nil, err
+		}
+		st.Streams = append(st.Streams, *s)
+		st.Epoch = s.Epoch
+	}
+	st.Verdict = verdict(st)
+	return st, nil
+}
+
+// verdict is one sentence about the worst there is.
+func verdict(st *face.Status) string {
+	here := 0
+	for i := range st.Streams {
+		s := &st.Streams[i]
+		switch {
+		case s.LastErr != "":
+			return fmt.Sprintf("%s: the last move failed: %s", s.Scope, s.LastErr)
+		case s.Copy.Error != "":
+			return fmt.Sprintf("%s: the copy does not follow: %s", s.Scope, s.Copy.Error)
+		case s.Phase == face.PhaseEHDB && !s.Back.Lossless:
+			return fmt.Sprintf("%s: a rollback would lose messages: %s", s.Scope, s.Back.Why)
+		case s.Parity != nil && s.Parity.Counts.Diverged() > 0:
+			return fmt.Sprintf("%s: %d sequences differ", s.Scope, s.Parity.Counts.Diverged())
+		}
+		if s.Authority == "ehdb" {
+			here++
+		}
+	}
+	return fmt.Sprintf("%d of %d streams are served from here, nothing differs", here, len(st.Streams))
+}
+
+// streamState is how a stream stands.
+func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.StreamState, error) {
+	v, err := p.engine.View(scope)
+	if err != nil {
+		return nil, unknown(err)
+	}
+	st, err := p.engine.Status(scope)
+	if err != nil {
+		return nil, unknown(err)
+	}
+	s := &face.StreamState{
+		Scope: scope, Epoch: st.Epoch, Authority: "nats", Since: st.Since, LastErr: st.LastErr,
+		ReversibleUntil: "complete", NATS: position(ctx, v.Upstream), EHDB: position(ctx, v.Copy),
+		Latency: []face.Latency{}, Fences: []face.Fence{}, Legal: []string{},
+	}
+	c := st.Counts
+	s.Ledger = face.LedgerState{
+		Published: c.Published, Acknowledged: c.Acknowledged, Duplicates: c.Duplicates, Refused: c.Refused,
+		Unanswered: c.Unanswered, Unasked: c.Unasked, InFlight: c.InFlight,
+	}
+	_, s.Ledger.Last, _ = p.book.Span(scope)
+	phase(s, st.Phase)
+	s.Copy = copyState(v)
+	if par, err := p.parity.Status(scope); err == nil {
+		s.Parity = &par
+	}
+	p.mu.Lock()
+	if seen := p.seen[scope]; seen != nil {
+		s.Fences = append(s.Fences, seen.fences...)
+	}
+	for i := range p.drills {
+		if d := &p.drills[i]; d.Kind == "flip-and-back" && d.State == "passed" {
+			s.Back.Rehearsed = d.Ended
+		}
+	}
+	p.mu.Unlock()
+	b := st.Rollback
+	s.Back.Possible, s.Back.Lossless = st.Phase == flip.PhaseEHDB || st.Phase == flip.PhaseComplete, b.Lossless
+	s.Back.Lost, s.Back.Duplicates, s.Back.Why = b.Lost, b.Duplicates, b.Why
+	s.Back.Seconds = 0.1
+	if r := st.Reverse; r != nil {
+		s.Reverse = &face.ReverseState{Last: r.Position, Lag: st.Here - min(st.Here, r.Position)}
+		if s.Reverse.Lag > 0 {
+			s.Reverse.Age = time.Since(r.Since).Seconds()
+		}
+		if r.Err != nil {
+			s.Reverse.Error = r.Err.Error()
+		}
+	}
+	return s, nil
+}
+
+// phase fills in what follows from a phase.
+func phase(s *face.StreamState, p flip.Phase) {
+	arg := " --scope stream=" + s.Scope.Stream
+	switch p {
+	case flip.PhaseShadow:
+		s.Phase, s.Legal = face.PhaseShadow, []string{"flip", "shadow stop", "shadow reset"}
+		s.Next = "ehdbctl gates" + arg
+	case flip.PhaseFlipping:
+		s.Phase, s.Busy = face.PhaseShadow, "flip: held"
+	case flip.PhaseEHDB:
+		s.Phase, s.Authority, s.Legal = face.PhaseEHDB, "ehdb", []string{"rollback", "complete"}
+		s.Undo = "ehdbctl rollback" + arg
+	case flip.PhaseRollingBack:
+		s.Phase, s.Authority, s.Busy = face.PhaseEHDB, "ehdb", "rollback: held"
+	case flip.PhaseComplete:
+		s.Phase, s.Authority, s.ReversibleUntil = face.PhaseComplete, "ehdb", ""
+	}
+}
+
+func position(ctx context.Context, r cutover.Reader) face.Position {
+	out := face.Position{At: time.Now()}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	st, err := r.State(ctx, false)
+	if err != nil {
+		out.Error = err.Error()
+		return out
+	}
+	out.First, out.Last, out.Messages, out.Bytes = st.FirstSeq, st.LastSeq, st.Msgs, st.Bytes
+	out.Deleted = uint64(max(st.NumDeleted, 0)) //nolint:gosec // not negative
+	return out
+}
+
+func copyState(v *flip.View) (out face.CopyState) {
+	c, ok := v.Capture.(*capture.Capturer)
+	if !ok {
+		return face.CopyState{Conserved: true, Rung: "try", Backfill: 1}
+	}
+	st := c.Status()
+	n := st.Counts
+	out = face.CopyState{
+		Enqueued: n.Enqueued, EnqueuedAfterWait: n.EnqueuedAfterWait, Inline: n.QueueFullInline + n.QueueClosedInline,
+		Drained: n.Drained, Pending: n.Pending, Abandoned: n.ShutdownAbandoned, LagMessages: st.Lag,
+		LagSeconds: st.LagTime.Seconds(), Backfill: 1, Rung: "try",
+	}
+	out.Conserved = n.Enqueued+n.EnqueuedAfterWait == n.Drained+n.Pending+n.Returned+n.ShutdownAbandoned
+	switch {
+	case out.Inline > 0:
+		out.Rung = "inline"
+	case out.EnqueuedAfterWait > 0:
+		out.Rung = "wait"
+	}
+	if st.State == capture.StateBackfilling && st.Target > 0 {
+		out.Backfill = float64(st.Applied) / float64(st.Target)
+	}
+	if st.State == capture.StateFailed || st.State == capture.StateWaiting && st.Reason != "" && v.Phase == flip.PhaseShadow {
+		out.Error = st.Reason
+	}
+	return out
+}
+
+// Inventory implements face.Engine.
+func (p *Pilot) Inventory(ctx context.Context) (*face.Inventory, error) {
+	inv := &face.Inventory{At: time.Now(), Streams: []face.PlannedStream{}, Clients: []face.ClientKind{}, Notes: []string{}}
+	h := sha256.New()
+	for account, c := range p.o.Conns {
+		list, err := c.Streams(ctx)
+		var missing *origin.MissingError
+		if err != nil && !errors.As(err, &missing) {
+			return nil, err
+		}
+		if missing != nil {
+			inv.Notes = append(inv.Notes, account+": "+missing.Error())
+		}
+		for _, info := range list {
+			if own(info.Config.Name) {
+				continue
+			}
+			doc, err := json.Marshal(info.Config)
+			if err != nil {
+				return nil, err
+			}
+			_, _ = h.Write(append(doc, account...)) // never fails
+			inv.Streams = append(inv.Streams, planned(account, info))
+		}
+	}
+	const enough = 8
+	inv.Digest = hex.EncodeToString(h.Sum(nil)[:enough])
+	return inv, nil
+}
+
+func planned(account string, info *server.StreamInfo) face.PlannedStream {
+	cfg := &info.Config
+	s := face.PlannedStream{
+		Scope: cutover.Scope{Account: account, Stream: cfg.Name}, Messages: info.State.Msgs, Bytes: info.State.Bytes,
+		Consumers: info.State.Consumers, Kind: "stream", Features: []string{}, Refusals: flip.Unsupported(cfg),
+	}
+	switch {
+	case strings.HasPrefix(cfg.Name, "KV_"):
+		s.Kind = "kv"
+	case strings.HasPrefix(cfg.Name, "OBJ_"):
+		s.Kind = "object"
+	}
+	for name, used := range map[string]bool{
+		"work queue": cfg.Retention == server.WorkQueuePolicy, "interest": cfg.Retention == server.InterestPolicy,
+		"ttl": cfg.AllowMsgTTL, "rollup": cfg.AllowRollup, "deduplication": cfg.Duplicates > 0,
+		"atomic batches": cfg.AllowAtomicPublish, "direct get": cfg.AllowDirect,
+	} {
+		if used {
+			s.Features = append(s.Features, name)
+		}
+	}
+	const rate = 20 << 20 // bytes a second, cautiously
+	s.Seconds = float64(info.State.Bytes) / rate
+	return s
+}
+
+// Events implements face.Engine.
+func (p *Pilot) Events(ctx context.Context, after uint64, limit int, wait bool) ([]face.Event, error) {
+	for {
+		p.mu.Lock()
+		moved := p.moved
+		p.mu.Unlock()
+		list := p.engine.Journal()
+		if uint64(len(list)) > after {
+			list = list[after:]
+			out := make([]face.Event, 0, min(len(list), limit))
+			for i := range list[:min(len(list), limit)] {
+				out = append(out, event(after+uint64(i)+1, &list[i])) //nolint:gosec // not negative
+			}
+			return out, nil
+		}
+		if !wait {
+			return []face.Event{}, nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return []face.Event{}, nil
+		}
+	}
+}
+
+func event(id uint64, e *flip.Entry) face.Event {
+	text := map[flip.Event]string{
+		flip.EventShadow: "a copy is kept here from now on", flip.EventForget: "not watched any more",
+		flip.EventIntent: "a flip began", flip.EventRollbackIntent: "a rollback began",
+		flip.EventFlip:     fmt.Sprintf("served from here, behind sequence %d", e.Last),
+		flip.EventRollback: fmt.Sprintf("served by the servers, behind sequence %d", e.Last),
+		flip.EventAbort:    "ended without effect", flip.EventComplete: "the way back was given up",
+	}[e.Event]
+	return face.Event{
+		ID: id, Time: e.Time, Kind: string(e.Event), Scope: e.Scope, Epoch: e.Epoch, By: e.By, Reason: e.Reason, Text: text,
+	}
+}
