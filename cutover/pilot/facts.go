@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -79,6 +80,8 @@ func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, expect string) (
 	p.serverFacts(ctx, c, scope, v)
 	p.ownFacts(c, scope, v, expect)
 	p.bypass(ctx, c, scope.Account)
+	p.leaseFact(c)
+	p.headroom(ctx, c, scope, v)
 	p.drillFacts(c)
 	return c.facts, nil
 }
@@ -168,6 +171,7 @@ func (p *Pilot) ownFacts(c *collector, scope cutover.Scope, v *flip.View, expect
 	c.none(gate.FailureDomains, "one copy: there are no replicas that could share a domain")
 	c.none(gate.UnreplicatedAge, "one copy: nothing is replicated")
 	c.put(gate.FenceMemory, gate.Yes(true), "gateway", "what is held stays in the clients' sockets")
+	c.none(gate.ProxyRequired, "the servers do not tell; their connections are looked at instead")
 	c.none(gate.KnownIssues, "no list of known issues is kept")
 	if os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		c.none(gate.Unwatched, "not in Kubernetes")
@@ -191,6 +195,32 @@ func (p *Pilot) ownFacts(c *collector, scope cutover.Scope, v *flip.View, expect
 			c.put(gate.ReverseLag, float64(st.Here-min(st.Here, st.Reverse.Position)), "chain", "")
 		}
 	}
+}
+
+// headroom is the servers' free storage over what a stream holds: what the way back may need.
+func (p *Pilot) headroom(ctx context.Context, c *collector, scope cutover.Scope, v *flip.View) {
+	js, err := jetstream.New(p.o.Conns[scope.Account].NATS())
+	if err != nil {
+		return
+	}
+	info, err := js.AccountInfo(ctx)
+	if err != nil {
+		return
+	}
+	limit, used := info.Limits.MaxStore, info.Store
+	if v.Config.Storage == server.MemoryStorage {
+		limit, used = info.Limits.MaxMemory, info.Memory
+	}
+	if limit < 0 {
+		c.none(gate.Headroom, "the account's storage has no limit; watch the servers' disks")
+		return
+	}
+	st, err := v.Copy.State(ctx, false)
+	if err != nil {
+		return
+	}
+	free := float64(limit) - float64(used)
+	c.put(gate.Headroom, free/float64(max(st.Bytes, 1)), "$JS.API.INFO", "")
 }
 
 // drillFacts are the exercises that have passed.
@@ -244,7 +274,7 @@ const scratchPrefix = "EHDB_SCRATCH_"
 
 // own tells the gateway's own streams.
 func own(stream string) bool {
-	return len(stream) > len(scratchPrefix) && stream[:len(scratchPrefix)] == scratchPrefix
+	return strings.HasPrefix(stream, scratchPrefix) || stream == "KV_"+leaseBucket
 }
 
 var errChain = errors.New("a publish with a wrong expected sequence was taken")

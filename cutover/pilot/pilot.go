@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -76,6 +77,7 @@ type Pilot struct {
 	parity *parity.Engine
 	book   *parity.Book
 	start  time.Time
+	lease  *lease
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 
@@ -112,6 +114,15 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	if p.lease, err = newLease(o.Dir); err != nil {
+		return nil, err
+	}
+	if err := p.hold(ctx); err != nil {
+		return nil, err
+	}
 	p.engine, err = flip.Open(ctx, flip.Options{
 		Dir: o.Dir, Local: o.Local, Relay: o.Relay, Bus: o.Bus, Barrier: o.Barrier, Site: p.site, Logger: o.Logger,
 		Acknowledged: func(s cutover.Scope, n *relay.Noted) {
@@ -130,6 +141,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	}
 	p.ended.Go(func() { p.parity.Run(run) })
 	p.ended.Go(func() { p.run(run) })
+	p.ended.Go(func() { p.keep(run) })
 	return p, nil
 }
 
