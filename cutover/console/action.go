@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -36,19 +37,22 @@ var actions = []action{
 	{Verb: "rollback", Title: "Roll back to NATS", Path: "/rollback", To: "nats"},
 	{
 		Verb: "complete", Title: "Complete", Path: "/complete", Body: map[string]any{"understood": true}, Danger: true,
-		Says: "The way back is given up: the servers are not kept equal any more, and a rollback is not possible from then on.",
+		Says: "The way back is given up: the servers are not kept equal any more, and no rollback is possible.",
 	},
 	{
-		Verb: "shadow start", Title: "Start the copy", Path: "/shadow", Body: map[string]any{"action": "start"}, Undo: "shadow stop",
+		Verb: "shadow start", Title: "Start the copy", Path: "/shadow", Body: map[string]any{"action": "start"},
+		Undo: "shadow stop",
 		Says: "A copy of the stream is kept here and compared. The servers keep the say; clients notice nothing.",
 	},
 	{
-		Verb: "shadow stop", Title: "Stop the copy", Path: "/shadow", Body: map[string]any{"action": "stop"}, Undo: "shadow start",
+		Verb: "shadow stop", Title: "Stop the copy", Path: "/shadow", Body: map[string]any{"action": "stop"},
+		Undo: "shadow start",
 		Says: "The copy is not kept up any more. The servers keep the say; clients notice nothing.",
 	},
 	{
-		Verb: "shadow reset", Title: "Reset the copy", Path: "/shadow", Body: map[string]any{"action": "reset"}, Danger: true,
-		Says: "The copy is dropped and filled anew, and what was compared counts for nothing. The servers keep the say.",
+		Verb: "shadow reset", Title: "Reset the copy", Path: "/shadow", Body: map[string]any{"action": "reset"},
+		Danger: true,
+		Says:   "The copy is dropped and filled anew, and what was compared counts no more. The servers keep the say.",
 	},
 	{
 		Verb: "canary add", Title: "Serve a consumer from here", Path: "/canary", Ask: "consumer", Undo: "canary rm",
@@ -108,8 +112,8 @@ func (c *Console) plan(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p := &planView{
-		Root: root(r), Scope: scope.String(), Name: scope.Stream, Action: actionOf(r.URL.Query().Get("do")), Phase: st.Phase,
-		Gates: st.Gates, Back: st.Back,
+		Root: root(r), Scope: scope.String(), Name: scope.Stream, Action: actionOf(r.URL.Query().Get("do")),
+		Phase: st.Phase, Gates: st.Gates, Back: st.Back,
 	}
 	if p.Action.Path == "" {
 		problem(w, r, http.StatusNotFound, fmt.Sprintf("the console cannot do %q", p.Action.Verb))
@@ -127,9 +131,7 @@ func (c *Console) fill(r *http.Request, p *planView, scope cutover.Scope) {
 	a := &p.Action
 	arg := " --scope 'stream=" + scope.String() + "'" // $G would be the shell's
 	body := map[string]any{"scope": scope.String()}
-	for k, v := range a.Body {
-		body[k] = v
-	}
+	maps.Copy(body, a.Body)
 	switch {
 	case a.Danger:
 		p.Undo = "cannot be undone"

@@ -1,8 +1,9 @@
-// Package console is the page on which operators watch and steer the cutover: /console on the monitoring port. It shows
-// what a face.Engine says, and changes nothing itself: its forms go to the API of cutover/face with the operator's token.
+// Package console is the page on which operators watch and steer the cutover: /console on the monitoring port. It
+// shows what a face.Engine says, and changes nothing itself: its forms go to the API of cutover/face with the
+// operator's token.
 //
-// Pages are rendered here and need no script to be read. With one they follow by server-sent events, and turn grey once the
-// connection or the evidence is old.
+// Pages are rendered here and need no script to be read. With one they follow by server-sent events, and turn grey
+// once the connection or the evidence is old.
 package console
 
 import (

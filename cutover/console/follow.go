@@ -20,8 +20,8 @@ type update struct {
 	Parts map[string]string `json:"parts,omitempty"` // rendered anew, by name
 }
 
-// follow keeps an open page up to date: at each interval an event, with the parts that have changed. An interval without
-// one means that the page is stale.
+// follow keeps an open page up to date: at each interval an event, with the parts that have changed. A page to which
+// none comes is stale.
 func (c *Console) follow(w http.ResponseWriter, r *http.Request) {
 	protect(w.Header())
 	if r.Method != http.MethodGet {

@@ -14,10 +14,12 @@ import (
 
 // helpers are what templates may call.
 var helpers = template.FuncMap{
-	"number": number[uint64], "count": number[int], "signed": func(n int64) string { return fmt.Sprintf("%+d", n) },
-	"bytes": size, "short": short, "ago": ago, "clock": clock, "stamp": stamp, "percent": percent,
-	"upper": strings.ToUpper, "seconds": func(s float64) string { return span(time.Duration(s * float64(time.Second))) },
-	"figure": func(v float64) string { return strconv.FormatFloat(v, 'g', 7, 64) },
+	"number": number[uint64], "count": number[int],
+	"signed": func(n int64) string { return fmt.Sprintf("%+d", n) },
+	"bytes":  size, "short": short, "ago": ago, "clock": clock, "stamp": stamp, "percent": percent,
+	"upper":   strings.ToUpper,
+	"seconds": func(s float64) string { return span(time.Duration(s * float64(time.Second))) },
+	"figure":  func(v float64) string { return strconv.FormatFloat(v, 'g', 7, 64) },
 	"pick": func(cond bool, yes, no string) string {
 		if cond {
 			return yes

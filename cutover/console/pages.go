@@ -75,7 +75,8 @@ type explainView struct {
 	Undo        string
 }
 
-// explain shows one sequence as all witnesses tell of it. What messages say is only given by the API, to who has the token.
+// explain shows one sequence as all witnesses tell of it. What messages say is only given by the API, to who has the
+// token.
 func (c *Console) explain(w http.ResponseWriter, r *http.Request) {
 	scope, err := cutover.ParseScope(r.URL.Query().Get("scope"))
 	if err != nil {

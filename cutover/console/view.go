@@ -32,7 +32,7 @@ func (t tone) Mark() string {
 
 // Word is what a tone says of moving streams.
 func (t tone) Word() string {
-	return map[tone]string{good: "GO", warn: "NOT YET", bad: "NO-GO", stale: "STALE"}[t]
+	return map[tone]string{good: "GO", idle: "", warn: "NOT YET", bad: "NO-GO", stale: "STALE"}[t]
 }
 
 func (t tone) rank() int { return slices.Index([]tone{idle, good, stale, warn, bad}, t) }
@@ -135,16 +135,18 @@ func (v *view) choose() {
 	}
 	v.Hidden = len(v.Streams) - len(v.Shown)
 	if v.Scope != "" {
-		v.Findings = slices.DeleteFunc(slices.Clone(v.Findings), func(f parity.Finding) bool { return f.Scope.String() != v.Scope })
+		v.Findings = slices.DeleteFunc(slices.Clone(v.Findings), func(f parity.Finding) bool {
+			return f.Scope.String() != v.Scope
+		})
 	}
 }
 
-// aged is t, or stale if it was so at a time too long ago.
-func (v *view) aged(t tone, at time.Time, most time.Duration) tone {
+// fresh is good, or stale if it was so at a time too long ago.
+func (v *view) fresh(at time.Time, most time.Duration) tone {
 	if !v.Stale.IsZero() || v.Now.Sub(at) > most {
 		return stale
 	}
-	return t
+	return good
 }
 
 func (v *view) judgeControls() {
@@ -159,7 +161,7 @@ func (v *view) judgeControls() {
 	case !c.OK:
 		v.Controls = bad
 	default:
-		v.Controls = v.aged(good, c.At, maxComparison)
+		v.Controls = v.fresh(c.At, maxComparison)
 	}
 }
 
@@ -189,7 +191,7 @@ func (v *view) judge() {
 		v.Verdict = fmt.Sprintf("%d streams are under watch", len(v.Streams))
 	}
 	if !v.Stale.IsZero() {
-		v.Why = strings.TrimSuffix("nothing new is known since "+v.Stale.UTC().Format(time.TimeOnly)+" UTC: "+v.Problem, ": ")
+		v.Why = strings.TrimSuffix("nothing new is known since "+clock(v.Stale)+" UTC: "+v.Problem, ": ")
 		if v.Tone == good {
 			v.Tone = stale
 		}
@@ -244,7 +246,7 @@ func (s *stream) judge() (tone, string) {
 		return warn, cmp.Or(s.NATS.Error, s.EHDB.Error)
 	}
 	if g := s.Gates; g != nil && s.Phase != face.PhaseComplete {
-		t, why := s.v.aged(good, g.At, maxAge), ""
+		t, why := s.v.fresh(g.At, maxAge), ""
 		switch g.Verdict {
 		case gate.NoGo:
 			t = bad
@@ -260,23 +262,23 @@ func (s *stream) judge() (tone, string) {
 		}
 		return t, why
 	}
-	return s.v.aged(good, s.v.Status.At, maxAge), ""
+	return s.v.fresh(s.v.Status.At, maxAge), ""
 }
 
 // GateTone is the tone of a gate.
 func (s *stream) GateTone(g *gate.Result) tone {
 	switch g.State {
 	case gate.Pass:
-		return s.v.aged(good, s.Gates.At, maxAge)
+		return s.v.fresh(s.Gates.At, maxAge)
 	case gate.Fail:
 		return bad
 	case gate.Pending:
 		return warn
 	case gate.Unknown:
 		return stale
-	default:
-		return idle
+	case gate.NotApplicable:
 	}
+	return idle
 }
 
 // BackTone is that of the rollback card.
@@ -287,7 +289,7 @@ func (s *stream) BackTone() tone {
 	case !s.Back.Lossless:
 		return bad
 	default:
-		return s.v.aged(good, s.v.Status.At, maxAge)
+		return s.v.fresh(s.v.Status.At, maxAge)
 	}
 }
 
@@ -300,7 +302,7 @@ func (s *stream) DigestTone() tone {
 	case d.Through == 0:
 		return idle
 	default:
-		return s.v.aged(good, d.At, maxComparison)
+		return s.v.fresh(d.At, maxComparison)
 	}
 }
 
@@ -312,7 +314,7 @@ func (s *stream) ConsumerTone(c *parity.ConsumerReport) tone {
 	case !c.Known || !c.Balanced || !c.Exact:
 		return warn
 	default:
-		return s.v.aged(good, s.Parity.DeliveryAt, maxComparison)
+		return s.v.fresh(s.Parity.DeliveryAt, maxComparison)
 	}
 }
 
