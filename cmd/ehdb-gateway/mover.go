@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/console"
 	"github.com/noetl/ehdb-gateway/cutover/face"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
 	"github.com/noetl/ehdb-gateway/cutover/origin"
@@ -24,6 +26,7 @@ type mover struct {
 	pilot *pilot.Pilot // nil before open
 	conns map[string]*origin.Conn
 	pages atomic.Pointer[map[string]http.Handler] // nil before open
+	seen  *console.Console                        // nil before open
 
 	mirrors *metrics.Mirrors
 }
@@ -59,15 +62,22 @@ func (m *mover) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pages := face.Routes(face.Options{Engine: m.pilot, Token: token, Logger: m.a.log.Logger})
+	m.seen = console.New(console.Options{Engine: m.pilot, Logger: m.a.log.Logger})
+	pages := moverPages(face.Options{Engine: m.pilot, Token: token, Logger: m.a.log.Logger}, m.seen)
 	m.pages.Store(&pages)
 	return nil
+}
+
+func moverPages(o face.Options, c *console.Console) map[string]http.Handler {
+	out := face.Routes(o)
+	maps.Copy(out, c.Routes())
+	return out
 }
 
 // routes are the pages of the cutover, which answer that they are not ready until open has ended.
 func (m *mover) routes() map[string]http.Handler {
 	out := make(map[string]http.Handler)
-	for path := range face.Routes(face.Options{}) {
+	for path := range moverPages(face.Options{}, console.New(console.Options{})) {
 		out[path] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			pages := m.pages.Load()
 			if pages == nil {
@@ -78,6 +88,23 @@ func (m *mover) routes() map[string]http.Handler {
 		})
 	}
 	return out
+}
+
+// noConsole is what the console says where nothing moves.
+func noConsole(b *config.Bus) map[string]http.Handler {
+	why := "in bus mode ehdb with no servers upstream there is nothing to move: all streams are kept and served here"
+	if b.Mode == config.ModeNATS {
+		why = "in bus mode nats the servers upstream serve everything, and no stream is on its way: with bus mode shadow " +
+			"copies are kept here, and streams can be moved"
+	}
+	return console.None("There is no cutover: " + why + ".")
+}
+
+// closePages ends what follows the console.
+func (m *mover) closePages() {
+	if m.seen != nil {
+		m.seen.Close()
+	}
 }
 
 // dial makes the gateway's own connections to the servers.

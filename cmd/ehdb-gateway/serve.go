@@ -277,6 +277,8 @@ func (a *app) startMonitor() error {
 	mo.Extra = lagPages(lag)
 	if a.mover != nil {
 		maps.Copy(mo.Extra, a.mover.routes())
+	} else {
+		maps.Copy(mo.Extra, noConsole(&a.cfg.Bus))
 	}
 	mo.Extra[feed.Path] = a.feedPage()
 	a.monitor = monitor.New(mo)
@@ -344,6 +346,9 @@ func (a *app) startProfiler() error {
 func (a *app) stop() error {
 	var errs []error
 	a.closeFeeds()
+	if a.mover != nil {
+		a.mover.closePages()
+	}
 	if a.streams != nil {
 		errs = append(errs, a.streams.stop())
 	}

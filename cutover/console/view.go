@@ -230,7 +230,7 @@ func (s *stream) judge() (tone, string) {
 		return bad, s.LastErr
 	case s.Copy.Error != "":
 		return bad, "the copy does not follow: " + s.Copy.Error
-	case s.Back.Possible && !s.Back.Lossless:
+	case s.Back.Possible && !s.Back.Lossless && s.ReversibleUntil != "":
 		return bad, cmp.Or(s.Back.Why, "a rollback would lose messages")
 	case !s.Copy.Conserved:
 		return bad, "the queue of the copy has lost records"
@@ -284,7 +284,7 @@ func (s *stream) GateTone(g *gate.Result) tone {
 // BackTone is that of the rollback card.
 func (s *stream) BackTone() tone {
 	switch {
-	case !s.Back.Possible:
+	case !s.Back.Possible || s.ReversibleUntil == "":
 		return idle
 	case !s.Back.Lossless:
 		return bad
