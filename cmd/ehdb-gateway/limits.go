@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,19 +35,63 @@ func usableMemory() int64 {
 	if err := unix.Sysinfo(&info); err == nil {
 		least = min(least, int64(info.Totalram)*int64(info.Unit)) //nolint:gosec // bytes of a machine
 	}
-	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
-		if b, err := os.ReadFile(file); err == nil {
-			if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && n > 0 {
-				least = min(least, n)
-			}
-		}
-	}
+	least = min(least, groupMemory("/"))
 	least = min(least, debug.SetMemoryLimit(-1))
 	if least == math.MaxInt64 {
 		return server.JetStreamMaxMemDefault
 	}
 	return least
 }
+
+// groupMemory is the least that the process's control group, or one that it is in, may use of memory. root is where the
+// file system begins; "/", but in tests.
+func groupMemory(root string) int64 {
+	least := int64(math.MaxInt64)
+	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup")) //nolint:gosec // a file of the system
+	if err != nil {
+		return least
+	}
+	for line := range strings.Lines(string(groups)) {
+		// hierarchy:controllers:path, where version 2 has no controllers.
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) //nolint:mnd // as said
+		if len(parts) != 3 {
+			continue
+		}
+		base, file := "sys/fs/cgroup", "memory.max"
+		switch {
+		case parts[1] == "":
+		case slices.Contains(strings.Split(parts[1], ","), "memory"):
+			base, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+		default:
+			continue
+		}
+		// In a container the path may be one of the host, which is not there: its own group is at the top.
+		for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
+			b, err := os.ReadFile(filepath.Join(root, base, dir, file)) //nolint:gosec // a file of the system
+			if n, parseErr := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && parseErr == nil && n > 0 {
+				least = min(least, n)
+			}
+			if dir == "/" {
+				break
+			}
+		}
+	}
+	return least
+}
+
+// limitMemory has the garbage collector keep to nine tenths of what the control group allows, unless GOMEMLIMIT says how
+// much: the rest is for what it does not count.
+func limitMemory() {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	if n := groupMemory("/"); n < noGroupLimit {
+		debug.SetMemoryLimit(n / 10 * 9) //nolint:mnd // as said
+	}
+}
+
+// noGroupLimit is where version 1 of control groups begins to mean that there is no limit.
+const noGroupLimit = math.MaxInt64 / 2
 
 // usedDisk is what the files below dir occupy. What cannot be looked at counts as nothing: it only lowers a default.
 func usedDisk(dir string) (bytes int64) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -29,5 +30,43 @@ func TestStoreLimitCountsWhatIsStored(t *testing.T) {
 	}
 	if _, disk := storeLimits(&server.Options{JetStreamMaxStore: 7, JetStreamMaxMemory: 1}, dir); disk != 7 {
 		t.Errorf("a configured limit became %d", disk)
+	}
+}
+
+// The least limit of the process's control group and those above it counts, in either version.
+func TestMemoryOfControlGroups(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  int64
+	}{
+		"version 2": {map[string]string{
+			"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "2000\n", "sys/fs/cgroup/a/memory.max": "max\n",
+		}, 2000},
+		"version 2, a group above": {map[string]string{
+			"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "2000\n", "sys/fs/cgroup/a/memory.max": "1000\n",
+		}, 1000},
+		"in a container": {map[string]string{
+			"proc/self/cgroup": "0::/../../host/path\n", "sys/fs/cgroup/memory.max": "3000\n",
+		}, 3000},
+		"version 1": {map[string]string{
+			"proc/self/cgroup": "3:cpu:/x\n2:memory:/c\n", "sys/fs/cgroup/memory/c/memory.limit_in_bytes": "4000\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+		}, 4000},
+		"no limit": {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, math.MaxInt64},
+		"nothing":  {nil, math.MaxInt64},
+	} {
+		root := t.TempDir()
+		for path, text := range c.files {
+			path = filepath.Join(root, path)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := groupMemory(root); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
 	}
 }

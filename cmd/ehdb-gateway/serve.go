@@ -58,6 +58,7 @@ type app struct {
 
 // serve runs the server until a signal or the end of ctx stops it.
 func serve(ctx context.Context, args []string, cfg *config.Config) error {
+	limitMemory()
 	log, err := newLogger(cfg)
 	if err != nil {
 		return err

@@ -2,10 +2,12 @@ package logging
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 )
@@ -52,6 +54,7 @@ type rotating struct {
 	mu      sync.Mutex
 	f       *os.File
 	limit   int64
+	keep    int64 // files, the current one included; 0: all
 	written int64
 }
 
@@ -77,7 +80,24 @@ func (r *rotating) rotate() error {
 	}
 	old := r.f
 	r.f, r.written = f, 0
-	return old.Close()
+	return errors.Join(old.Close(), r.prune())
+}
+
+// prune removes the oldest of the files that were renamed: their names end with when.
+func (r *rotating) prune() error {
+	if r.keep <= 0 {
+		return nil
+	}
+	old, err := filepath.Glob(r.f.Name() + ".[0-9][0-9][0-9][0-9].*") // sorted
+	if err != nil {
+		return fmt.Errorf("log file: %w", err)
+	}
+	var errs []error
+	for len(old) > int(max(r.keep-1, 0)) {
+		errs = append(errs, os.Remove(old[0]))
+		old = old[1:]
+	}
+	return errors.Join(errs...)
 }
 
 func (r *rotating) Close() error {

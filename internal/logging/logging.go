@@ -20,7 +20,7 @@ const LevelTrace = slog.LevelDebug - 4
 type Options struct {
 	File         string // empty: stderr
 	SizeLimit    int64  // bytes after which File is rotated; 0: never
-	MaxFiles     int64  // rotated files that are kept; 0: all. Not for JSON
+	MaxFiles     int64  // log files that are kept, the current one included; 0: all
 	Time         bool   // timestamps
 	UTC          bool
 	Debug, Trace bool
@@ -126,7 +126,7 @@ func open(o Options) (sink, error) {
 			if err != nil {
 				return nil, fmt.Errorf("log file: %w", err)
 			}
-			return newJSONSink(&rotating{f: f, limit: o.SizeLimit, written: st.Size()}), nil
+			return newJSONSink(&rotating{f: f, limit: o.SizeLimit, keep: o.MaxFiles, written: st.Size()}), nil
 		}
 		if err := f.Close(); err != nil {
 			return nil, fmt.Errorf("log file: %w", err)

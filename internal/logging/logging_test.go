@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -211,5 +213,66 @@ func TestOpenFails(t *testing.T) {
 	}
 	if _, err := New(Options{JSON: true, Syslog: true}); err == nil {
 		t.Error("JSON goes to syslog")
+	}
+}
+
+func TestRotatedFilesAreDropped(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		l, file := openFile(t, Options{JSON: asJSON, SizeLimit: 2000, MaxFiles: 3})
+		for i := range 200 {
+			l.Info("line", slog.Int("i", i))
+			time.Sleep(100 * time.Microsecond) // the files are named by the time
+		}
+		files, err := filepath.Glob(file + "*")
+		if err != nil || len(files) != 3 {
+			t.Errorf("json %v: %d files are left (%v)", asJSON, len(files), err)
+		}
+		if last := read(t, file) + read(t, files[len(files)-1]); !strings.Contains(last, "199") {
+			t.Errorf("json %v: the last line is lost", asJSON)
+		}
+	}
+}
+
+func TestUTC(t *testing.T) {
+	local := time.Local //nolint:gosmopolitan // what is tested
+	time.Local = time.FixedZone("far", 11*3600)
+	t.Cleanup(func() { time.Local = local })
+	for _, utc := range []bool{false, true} {
+		l, file := openFile(t, Options{Time: true, UTC: utc})
+		now := time.Now()
+		l.Info("m")
+		if utc {
+			now = now.UTC()
+		}
+		if got, want := read(t, file), now.Format("2006/01/02 15:"); !strings.Contains(got, want) {
+			t.Errorf("utc %v: got %q, want %s", utc, got, want)
+		}
+	}
+}
+
+func TestRemoteSyslog(t *testing.T) {
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	l, err := New(Options{RemoteSyslog: "udp://" + c.LocalAddr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Info("hello {who}", slog.String("who", "there"))
+	l.Error("bad")
+	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"hello there", "bad"} {
+		buf := make([]byte, 4096)
+		n, _, err := c.ReadFrom(buf)
+		if err != nil || !strings.Contains(string(buf[:n]), want) {
+			t.Errorf("got %q (%v), want %s", buf[:n], err, want)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
 	}
 }
