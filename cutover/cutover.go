@@ -70,7 +70,8 @@ type Reader interface {
 	// State returns the stream's state: first and last sequence, messages, bytes, deleted (with details).
 	State(ctx context.Context, deleted bool) (server.StreamState, error)
 	// Read gives the records from a sequence on, ascending, to fn until it returns false, there is none more, or ctx
-	// ends. A record that cannot be read is an *UnreadableError given by fn's second argument: reading goes on behind it.
+	// ends. A record that cannot be read is an *UnreadableError given by fn's second argument: reading goes on behind
+	// it.
 	Read(ctx context.Context, from uint64, fn func(r *Record, err error) bool) error
 	// Get returns one record: ErrNoRecord if there is none. Its slices are the caller's.
 	Get(ctx context.Context, seq uint64) (*Record, error)
@@ -105,9 +106,10 @@ type Copy interface {
 	Role() Role
 	Config() server.StreamConfig
 	Created() time.Time
-	// Apply stores records, ascending, as they are: Standby only. Sequences that are missing between two of them count as
-	// deleted. Those at or below the last are passed over (compare first where that matters). It returns how many it is
-	// done with; stall, if not nil, is to be waited on before more is applied. Nothing is durable before Durable says so.
+	// Apply stores records, ascending, as they are: Standby only. Sequences that are missing between two of them count
+	// as deleted. Those at or below the last are passed over (compare first where that matters). It returns how many it
+	// is done with; stall, if not nil, is to be waited on before more is applied. Nothing is durable before Durable
+	// says so.
 	Apply(batch []Record) (done int, stall <-chan struct{}, err error)
 	// Advance makes last, of that time (Unix nanoseconds), the last sequence of a standby whose authority has removed
 	// what led there. A standby that is there already or further stays.
@@ -122,22 +124,22 @@ type Copy interface {
 	// the stream has changed its role, is gone or fails.
 	Progress() (seq uint64, moved <-chan struct{})
 	// SetRole changes the role, durably. As a new authority it continues at the last sequence plus one, and starts
-	// everything that a standby does not run. As a new standby it delivers nothing more, has done with all acks that came
-	// in before, and keeps what its consumers remember for Consumers. On an error of ctx the role may have changed, or
-	// may yet: Role tells.
+	// everything that a standby does not run. As a new standby it delivers nothing more, has done with all acks that
+	// came in before, and keeps what its consumers remember for Consumers. On an error of ctx the role may have
+	// changed, or may yet: Role tells.
 	SetRole(ctx context.Context, role Role) error
 	// Delete removes the stream and all its data.
 	Delete(ctx context.Context) error
 
-	// Dedup returns and takes the deduplication window: message ids, oldest first. What a standby is given is kept in RAM
-	// until it is the authority; after a restart it knows those of the messages it has, as nats-server does.
+	// Dedup returns and takes the deduplication window: message ids, oldest first. What a standby is given is kept in
+	// RAM until it is the authority; after a restart it knows those of the messages it has, as nats-server does.
 	Dedup() []DedupEntry
 	ImportDedup(entries []DedupEntry) error
 
 	// Consumers returns what is known of the stream's consumers here, by name.
 	Consumers() ([]ConsumerCopy, error)
-	// ImportConsumer makes a consumer with exactly this state, durably, in the place of one of that name. On a standby it
-	// does nothing until the stream is the authority.
+	// ImportConsumer makes a consumer with exactly this state, durably, in the place of one of that name. On a standby
+	// it does nothing until the stream is the authority.
 	ImportConsumer(ctx context.Context, c *ConsumerCopy) error
 	// DeleteConsumer removes one: no error if there is none.
 	DeleteConsumer(ctx context.Context, name string) error

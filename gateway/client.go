@@ -80,7 +80,8 @@ type client struct {
 func newClient(s *Server, conn net.Conn, web bool) *client {
 	set := s.settings.Load()
 	c := &client{
-		server: s, conn: conn, stream: conn, cid: s.lastCID.Add(1), start: time.Now(), gone: make(chan struct{}), tasked: make(chan struct{}, 1),
+		server: s, conn: conn, stream: conn, cid: s.lastCID.Add(1), start: time.Now(),
+		gone: make(chan struct{}), tasked: make(chan struct{}, 1),
 		web: web, writeDeadline: set.WriteDeadline, noStall: set.NoFastProducerStall,
 		traced: s.tracing(), lines: rate.NewLimiter(clientPerSecond, clientLinesBurst),
 	}

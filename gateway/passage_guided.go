@@ -11,8 +11,7 @@ import (
 // guidance is what a passage has besides where a Director has a say: the client is then a party on this server's own
 // bus too, with the subscriptions that it has upstream.
 type guidance struct {
-	guide Guide
-	who   identity
+	who identity
 
 	up   partial // the reader's
 	down partial // the other goroutine's
@@ -53,18 +52,9 @@ func (g *guidance) keptUp() bool { return g.held || g.up.open && g.up.course == 
 // guideUp lets the guide decide about a message of which f is the first piece. run is what passes before it; the result
 // is what passes now. False: upstream takes nothing any more, or the client is gone.
 func (c *client) guideUp(p *passage, f *wire.Frame, run []byte) (rest []byte, ok bool) {
-	course := CoursePass
-	if p.connected && int64(f.Size) <= p.maxPayload.Load() && (f.Op == wire.OpPub || p.headers) {
-		for {
-			var wait <-chan struct{}
-			if course, wait = p.guide.Up(f.Subject, f.Reply, f.Size); wait == nil {
-				break
-			}
-			if !c.writeUp(p, run) || !c.hold(p, wait) {
-				return nil, false
-			}
-			run = nil
-		}
+	course, run, ok := c.courseUp(p, f, run)
+	if !ok {
+		return nil, false
 	}
 	whole := p.up.Between()
 	if course == CourseLocal {
@@ -85,6 +75,24 @@ func (c *client) guideUp(p *passage, f *wire.Frame, run []byte) (rest []byte, ok
 		}
 	}
 	return extend(run, f.Raw), true
+}
+
+// courseUp asks the guide about a message that upstream would take, until it has an answer. rest is what still has to
+// pass before the message: run, or nothing. False as for guideUp.
+func (c *client) courseUp(p *passage, f *wire.Frame, run []byte) (course Course, rest []byte, ok bool) {
+	if !p.connected || int64(f.Size) > p.maxPayload.Load() || f.Op == wire.OpHPub && !p.headers {
+		return CoursePass, run, true
+	}
+	for {
+		course, wait := p.guide.Up(f.Subject, f.Reply, f.Size)
+		if wait == nil {
+			return course, run, true
+		}
+		if !c.writeUp(p, run) || !c.hold(p, wait) {
+			return course, nil, false
+		}
+		run = nil
+	}
 }
 
 // guideMore is guideUp for the pieces that follow the first.
@@ -281,7 +289,7 @@ func (c *client) deliveredHere(p *passage, sid []byte) {
 		if c.bus != nil {
 			c.bus.Unsubscribe(id, 0)
 		}
-		p.say(c, func() { c.writeUp(p, []byte("UNSUB "+id+wire.CRLF)) })
+		p.say(func() { c.writeUp(p, []byte("UNSUB "+id+wire.CRLF)) })
 	})
 }
 

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"encoding/json"
 	"log/slog"
 	"strings"
@@ -187,6 +186,3 @@ func (c *client) passErr(p *passage, arg []byte) bool {
 	p.mu.Unlock()
 	return true
 }
-
-// isOwn reports whether a client uses the gateway's own name for a subscription.
-func isOwn(sid []byte) bool { return bytes.Equal(sid, ownSID) }

@@ -59,7 +59,7 @@ func (q *passagePings) ping(c *client, p *passage) {
 	if busy || !p.connected {
 		return
 	}
-	p.say(c, func() {
+	p.say(func() {
 		q.mu.Lock()
 		q.measuring = true
 		q.mu.Unlock()
@@ -75,7 +75,7 @@ func (q *passagePings) ping(c *client, p *passage) {
 
 // say calls a function that writes something of the gateway's own upstream, now or once the message that is coming in
 // is over. The reader calls it.
-func (p *passage) say(c *client, write func()) {
+func (p *passage) say(write func()) {
 	if p.up.Opaque() {
 		return
 	}
@@ -124,7 +124,7 @@ func (s *Server) Barrier(ctx context.Context) error {
 				close(done)
 				return
 			}
-			p.say(c, func() { p.pings.send(c, p, func() { close(done) }) })
+			p.say(func() { p.pings.send(c, p, func() { close(done) }) })
 		})
 		waits = append(waits, either(done, c.gone))
 	}

@@ -72,58 +72,14 @@ func (c *client) forward(p *passage) bool {
 	var run []byte
 	var msgs, bytes int64
 	for p.up.Next(&f) {
-		switch f.Op {
-		case wire.OpPub, wire.OpHPub:
+		if f.Op == wire.OpPub || f.Op == wire.OpHPub {
 			msgs++
 			bytes += int64(f.Size)
-			if f.Op == wire.OpHPub && !p.headers {
-				p.accuse(ReasonProtocolViolation)
-			}
-			if p.guide != nil {
-				var ok bool
-				if run, ok = c.guideUp(p, &f, run); !ok {
-					return false
-				}
-				continue
-			}
-		case wire.OpSub:
-			p.subs.add(&f)
-			if p.guide != nil {
-				c.subscribeHere(string(f.SID), string(f.Subject), string(f.Queue))
-			}
-		case wire.OpUnsub:
-			p.subs.end(&f)
-			if p.guide != nil {
-				c.unsubscribeHere(p, string(f.SID))
-			}
-		case wire.OpPing:
-			p.pings.client()
-		case wire.OpConnect:
-			c.passConnect(p, f.Arg)
-			line := c.completed(p, f.Arg)
-			if line == nil {
-				line = f.Raw
-			}
-			if !c.writeUp(p, run) || !c.writeUp(p, line) || !c.askWho(p) {
-				return false
-			}
-			run = nil
-			continue
-		case wire.OpErr:
-			p.accuse(ReasonParseError)
-		case wire.OpInfo:
-			p.judgeInfo(f.Arg)
-		case wire.OpNone:
-			if p.g.up.open {
-				var ok bool
-				if run, ok = c.guideMore(p, f.Raw, run); !ok {
-					return false
-				}
-				continue
-			}
-		case wire.OpPong, wire.OpOK, wire.OpMsg, wire.OpHMsg:
 		}
-		run = extend(run, f.Raw)
+		var ok bool
+		if run, ok = c.forwardFrame(p, &f, run); !ok {
+			return false
+		}
 	}
 	if p.up.Opaque() {
 		p.accuse(ReasonProtocolViolation)
@@ -142,6 +98,54 @@ func (c *client) forward(p *passage) bool {
 		c.stall = nil
 	}
 	return true
+}
+
+// forwardFrame notes what a frame says. run is what passes before it; the result is what passes now. False: upstream
+// takes nothing any more.
+func (c *client) forwardFrame(p *passage, f *wire.Frame, run []byte) (rest []byte, ok bool) {
+	switch f.Op {
+	case wire.OpPub, wire.OpHPub:
+		if f.Op == wire.OpHPub && !p.headers {
+			p.accuse(ReasonProtocolViolation)
+		}
+		if p.guide != nil {
+			return c.guideUp(p, f, run)
+		}
+	case wire.OpSub:
+		p.subs.add(f)
+		if p.guide != nil {
+			c.subscribeHere(string(f.SID), string(f.Subject), string(f.Queue))
+		}
+	case wire.OpUnsub:
+		p.subs.end(f)
+		if p.guide != nil {
+			c.unsubscribeHere(p, string(f.SID))
+		}
+	case wire.OpPing:
+		p.pings.client()
+	case wire.OpConnect:
+		return nil, c.forwardConnect(p, f, run)
+	case wire.OpErr:
+		p.accuse(ReasonParseError)
+	case wire.OpInfo:
+		p.judgeInfo(f.Arg)
+	case wire.OpNone:
+		if p.g.up.open {
+			return c.guideMore(p, f.Raw, run)
+		}
+	case wire.OpPong, wire.OpOK, wire.OpMsg, wire.OpHMsg:
+	}
+	return extend(run, f.Raw), true
+}
+
+// forwardConnect passes on run and the CONNECT that follows it, completed. False: upstream takes nothing any more.
+func (c *client) forwardConnect(p *passage, f *wire.Frame, run []byte) bool {
+	c.passConnect(p, f.Arg)
+	line := c.completed(p, f.Arg)
+	if line == nil {
+		line = f.Raw
+	}
+	return c.writeUp(p, run) && c.writeUp(p, line) && c.askWho(p)
 }
 
 // accuse notes what upstream will end the connection for.

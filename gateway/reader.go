@@ -38,7 +38,7 @@ type reader struct {
 func (c *client) initReader(set *settings) {
 	c.options = wire.DefaultConnect()
 	c.awaiting = set.authOf(c).Required()
-	c.unsampled = int(c.cid % sampleEvery) // each connection begins elsewhere, so that those with few messages count too
+	c.unsampled = int(c.cid % sampleEvery) // each begins elsewhere, so that connections with few messages count too
 	c.parser = wire.NewParser(wire.Limits{
 		MaxControlLine: int(set.MaxControlLine),
 		MaxPayload:     int(set.MaxPayload),

@@ -15,7 +15,8 @@ const sampleEvery = 61
 // spare is how many times more keys are counted than shown, so that the heavy ones do not push each other out.
 const spare = 10
 
-// Talker is an account, a user or the beginning of subjects, with what it sent and received, or what was published there.
+// Talker is an account, a user or the beginning of subjects, with what it sent and received, or what was published
+// there.
 type Talker struct {
 	Account string
 	Name    string // of the user, or the subjects; empty: the account as a whole
@@ -63,8 +64,8 @@ func (c *client) sampled(subject []byte, size int) {
 	t.subjectBytes.Add(key, uint64(size)*sampleEvery) //nolint:gosec // not negative
 }
 
-// beginning returns the first tokens of a subject. What begins with an underscore is made for a single client (inboxes):
-// of that only the first token says something.
+// beginning returns the first tokens of a subject. What begins with an underscore is made for a single client
+// (inboxes): of that only the first token says something.
 func beginning(subject []byte, tokens int) []byte {
 	if len(subject) > 0 && subject[0] == '_' {
 		tokens = 1

@@ -192,8 +192,8 @@ func (a *account) subjectsTaken(cfg *server.StreamConfig) bool {
 	return a.served(cfg) != "" || a.standsBy(cfg)
 }
 
-// served returns the name of another stream that is served here and stores one of the configuration's subjects; empty if
-// there is none. mu is held.
+// served returns the name of another stream that is served here and stores one of the configuration's subjects; empty
+// if there is none. mu is held.
 func (a *account) served(cfg *server.StreamConfig) string {
 	for _, subject := range cfg.Subjects {
 		for name := range a.taken.candidates(subject) {

@@ -27,9 +27,9 @@ type Options struct {
 	SealBytes   int64
 	SealRecords int64
 	SealMaxAge  time.Duration
-	// MaxUnsealed and MaxUnsealedBytes bound what is not sealed, what is just being written to parts included: where one
-	// is reached producers are asked to pause (Stall), and a quarter beyond messages are refused with ErrFull. Default:
-	// the records whose index takes half of Memory, and four times SealBytes.
+	// MaxUnsealed and MaxUnsealedBytes bound what is not sealed, what is just being written to parts included: where
+	// one is reached producers are asked to pause (Stall), and a quarter beyond messages are refused with ErrFull.
+	// Default: the records whose index takes half of Memory, and four times SealBytes.
 	MaxUnsealed      int64
 	MaxUnsealedBytes int64
 	// Memory is how many bytes of RAM there are for what is read of parts and for the index of what is not sealed;

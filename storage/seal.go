@@ -526,8 +526,8 @@ func (sl *sealer) dropTail() error {
 	return nil
 }
 
-// shrinkTail gives back the space that the tail needs no more at the rate of appends since the last time. sl.large is set
-// while there will be more to give back when appends have ended.
+// shrinkTail gives back the space that the tail needs no more at the rate of appends since the last time. sl.large is
+// set while there will be more to give back when appends have ended.
 func (sl *sealer) shrinkTail() (err error) {
 	t, ok := sl.s.w.tail.(shrinker)
 	if !ok {

@@ -109,7 +109,8 @@ func (a *app) shownLinks(account string) monitor.Links {
 			LocalSubject: jwt.RenamingSubject(im.Local),
 		}}
 		if im.Service {
-			out.Type, out.To = jwt.Service, jwt.Subject(im.Local)
+			out.Type = jwt.Service
+			out.To = jwt.Subject(im.Local) //nolint:staticcheck // nats-server shows it of services, deprecated or not
 		}
 		l.Imports = append(l.Imports, out)
 	}

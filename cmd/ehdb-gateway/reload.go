@@ -52,22 +52,32 @@ func (a *app) reload() error {
 	}
 	a.monitor.SetOptions(next.Server)
 	a.log.SetLevels(next.Server.Debug, next.Server.Trace)
+	if err := a.reloadAccounts(next); err != nil {
+		return err
+	}
+	a.cfg = next
+	for _, w := range next.Warnings {
+		a.log.Warn("{warning}", slog.String("warning", w))
+	}
+	return nil
+}
+
+// reloadAccounts puts the accounts of next in force, and what their streams may hold.
+func (a *app) reloadAccounts(next *config.Config) error {
 	if a.tenants != nil {
 		if err := a.tenants.reload(next); err != nil {
 			return fmt.Errorf("limits are in force, accounts are as they were: %w", err)
 		}
 	}
-	if a.streams != nil {
-		a.streams.svc.SetMaxPayload(int64(next.Server.MaxPayload))
+	if a.streams == nil {
+		return nil
 	}
-	if a.streams != nil && a.tenants == nil {
-		if err := a.streams.svc.SetAccounts(next.JetStreamAccounts, outsiders(next)); err != nil {
-			return fmt.Errorf("limits and users are in force, accounts with JetStream are not: %w", err)
-		}
+	a.streams.svc.SetMaxPayload(int64(next.Server.MaxPayload))
+	if a.tenants != nil {
+		return nil
 	}
-	a.cfg = next
-	for _, w := range next.Warnings {
-		a.log.Warn("{warning}", slog.String("warning", w))
+	if err := a.streams.svc.SetAccounts(next.JetStreamAccounts, outsiders(next)); err != nil {
+		return fmt.Errorf("limits and users are in force, accounts with JetStream are not: %w", err)
 	}
 	return nil
 }
@@ -83,8 +93,8 @@ func connLimits(cfg *config.Config) map[string]auth.Limits {
 	return out
 }
 
-// settled is an error if next differs from now in what is settled at the start: what nats-server does not reload either,
-// with its text, and what is ours.
+// settled is an error if next differs from now in what is settled at the start: what nats-server does not reload
+// either, with its text, and what is ours.
 func settled(now, next *config.Config) error {
 	o, n := now.Server, next.Server
 	type setting struct {

@@ -126,8 +126,8 @@ func (s *streams) events(m *metrics.Metrics) storage.Events {
 		Encrypted: func(ring crypt.Ring) {
 			switch {
 			case ring.Made:
-				s.log.Info("The data directory is encrypted from now on. Keep the key: without it, or without the files " +
-					"KEYS and KEYS.copy, nothing can be read")
+				s.log.Info("The data directory is encrypted from now on. Keep the key: without it, or without the " +
+					"files KEYS and KEYS.copy, nothing can be read")
 			case ring.Rotated:
 				s.log.Info("The data directory's key was changed: jetstream.prev_key is not needed any more, take it " +
 					"out of the configuration")

@@ -56,7 +56,8 @@ type Capture interface {
 	Stop()
 	// Nudge says that the servers have stored something, up to last; 0: the stream may have changed otherwise.
 	Nudge(last uint64)
-	// Settle waits until the standby is durably equal to the stream, whose last sequence is last and which does not change.
+	// Settle waits until the standby is durably equal to the stream, whose last sequence is last and which does not
+	// change.
 	Settle(ctx context.Context, last uint64) error
 }
 

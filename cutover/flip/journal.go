@@ -53,8 +53,8 @@ type journal struct {
 
 const journalName = "cutover.journal"
 
-// openJournal reads the journal in dir, which is made if it is not there. A line that was cut off at the end is dropped: its
-// event had not taken effect. Anything else that does not verify is an error.
+// openJournal reads the journal in dir, which is made if it is not there. A line that was cut off at the end is
+// dropped: its event had not taken effect. Anything else that does not verify is an error.
 func openJournal(dir string) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

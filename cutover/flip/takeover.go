@@ -357,7 +357,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// own makes the gateway serve a stream that it has the say about. It does not give up: there is no way back but a rollback.
+// own makes the gateway serve a stream that it has the say about. It does not give up: there is no way back but a
+// rollback.
 func (e *Engine) own(s *stream) {
 	s.cap.stop()
 	for {

@@ -71,8 +71,8 @@ func (s *stream) consumer(ctx context.Context, info *server.ConsumerInfo) (*cuto
 	return c, nil
 }
 
-// fill puts what is outstanding into the state, in nats-server's form: the time of a delivery is that from which its ack
-// wait runs.
+// fill puts what is outstanding into the state, in nats-server's form: the time of a delivery is that from which its
+// ack wait runs.
 func fill(c *cutover.ConsumerCopy, pending map[uint64]relay.Delivery) {
 	c.State.Pending = make(map[uint64]*server.Pending, len(pending))
 	wait := c.Config.AckWait

@@ -245,7 +245,8 @@ func (p *Pilot) drillFacts(c *collector) {
 // proveEvery is how often the way back is tried.
 const proveEvery = time.Hour
 
-// prove tries the way back on a stream of its own: publishes at given sequences, a hole, and what a wrong sequence gets.
+// prove tries the way back on a stream of its own: publishes at given sequences, a hole, and what a wrong sequence
+// gets.
 func (p *Pilot) prove(ctx context.Context) {
 	p.mu.Lock()
 	due := p.proof.At.IsZero() || p.proof.Value != 1 || time.Since(p.proof.At) > proveEvery

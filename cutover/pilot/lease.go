@@ -20,8 +20,8 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/gate"
 )
 
-// The lease keeps a second gateway from moving the same streams: a key on the servers that the gateway renews. A gateway
-// that starts again has the id of the one before it, which is in its journal's folder, and goes on at once.
+// The lease keeps a second gateway from moving the same streams: a key on the servers that the gateway renews. A
+// gateway that starts again has the id of the one before it, which is in its journal's folder, and goes on at once.
 const (
 	leaseBucket = "EHDB_CUTOVER"
 	leaseKey    = "gateway"

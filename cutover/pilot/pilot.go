@@ -59,8 +59,8 @@ type Options struct {
 	Monitor []*url.URL
 	Server  string // name
 	Version string
-	// CopyRate bounds what is copied while a copy is behind, in bytes per second; 0: no bound. Busy returns why copying has
-	// to wait; empty: it may go on.
+	// CopyRate bounds what is copied while a copy is behind, in bytes per second; 0: no bound. Busy returns why copying
+	// has to wait; empty: it may go on.
 	CopyRate int
 	Busy     func() string
 	// Copied is told how old a batch is when it is durable here; may be nil.
@@ -347,8 +347,8 @@ func (p *Pilot) run(ctx context.Context) {
 	}
 }
 
-// steer makes one attempt, and returns what did not succeed, by stream. A restart in mode nats or ehdb is the operator's
-// word: no gate is asked, but nothing that would lose a message is done.
+// steer makes one attempt, and returns what did not succeed, by stream. A restart in mode nats or ehdb is the
+// operator's word: no gate is asked, but nothing that would lose a message is done.
 func (p *Pilot) steer(ctx context.Context) map[string]error {
 	failed := make(map[string]error)
 	if p.o.Mode != ModeNATS {

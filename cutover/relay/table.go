@@ -53,8 +53,8 @@ type account struct {
 	here     bool // some stream is Here
 }
 
-// NewTable returns a table. marked says that a stream was Here once: what the reverse chain has published is hidden from
-// clients. The error is a filter that is none.
+// NewTable returns a table. marked says that a stream was Here once: what the reverse chain has published is hidden
+// from clients. The error is a filter that is none.
 func NewTable(epoch uint64, routes []Route, marked bool) (*Table, error) {
 	t := &Table{Epoch: epoch, accounts: make(map[string]*account), marked: marked, next: make(chan struct{})}
 	for i := range routes {

@@ -15,8 +15,8 @@ import (
 // maxTracked bounds the messages that are tracked for one consumer.
 const maxTracked = 1 << 20
 
-// tracker is what the consumers of a stream have delivered by way of the gateway and what has no ack yet: the state that
-// nats-server's API counts but does not tell.
+// tracker is what the consumers of a stream have delivered by way of the gateway and what has no ack yet: the state
+// that nats-server's API counts but does not tell.
 type tracker struct {
 	mu        sync.Mutex
 	consumers map[string]*tracked

@@ -27,8 +27,8 @@ const (
 	maxRetry   = 5 * time.Second
 )
 
-// ErrForked says that the servers hold another message where one of the chain should be: somebody has published around the
-// gateway, and the chain cannot go on.
+// ErrForked says that the servers hold another message where one of the chain should be: somebody has published around
+// the gateway, and the chain cannot go on.
 var ErrForked = errors.New("the servers have a message of their own in the stream")
 
 // Chain publishes a stream's records to the servers, each under the condition that the one before it is the last there.

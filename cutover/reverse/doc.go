@@ -1,5 +1,5 @@
-// Package reverse keeps a stream of the NATS servers equal to the one that this gateway serves in its place, so that the
-// way back loses nothing.
+// Package reverse keeps a stream of the NATS servers equal to the one that this gateway serves in its place, so that
+// the way back loses nothing.
 //
 //	chain   publishes each record at the sequence it has here, or not at all
 //	ghost   takes and acknowledges upstream what clients have taken and acknowledged here

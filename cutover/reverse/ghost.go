@@ -190,8 +190,8 @@ func (g *Ghosts) create(ctx context.Context, c *cutover.ConsumerCopy, first uint
 	return request(ctx, g.conn, "CONSUMER.CREATE."+g.stream+"."+c.Name, string(body))
 }
 
-// Dormant deletes upstream the consumers that take no acks, and returns them for Awaken. Where they are there depends on
-// what was sent to clients and kept from them, and nothing brings it back.
+// Dormant deletes upstream the consumers that take no acks, and returns them for Awaken. Where they are there depends
+// on what was sent to clients and kept from them, and nothing brings it back.
 func (g *Ghosts) Dormant(ctx context.Context) ([]cutover.ConsumerCopy, error) {
 	copies, err := g.from.Consumers()
 	if err != nil {

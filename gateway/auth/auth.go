@@ -73,8 +73,8 @@ type Login struct {
 	bearer bool     // who has the claims may log in with them
 }
 
-// ProvedKey reports whether the user's claims let nobody in without the key they name, which it proved to have: then they
-// are no secret.
+// ProvedKey reports whether the user's claims let nobody in without the key they name, which it proved to have: then
+// they are no secret.
 func (l *Login) ProvedKey() bool { return l.Issued != 0 && !l.called && !l.bearer }
 
 // IssuerKey returns the key that vouches for a user with a key of its own: the signing key that signed for it, else its

@@ -101,8 +101,8 @@ func (s *Server) Accountz(name string) (*server.Accountz, error) {
 	}
 	a := list[i]
 	z.Account = &server.AccountInfo{
-		AccountName: a.Name, NameTag: cmp.Or(a.Label, a.Name), LastUpdate: s.started.UTC(), IsSystem: a.System, Complete: true,
-		JetStream: a.JetStream, ClientCnt: a.Connections, SubCnt: a.Subscriptions,
+		AccountName: a.Name, NameTag: cmp.Or(a.Label, a.Name), LastUpdate: s.started.UTC(),
+		IsSystem: a.System, Complete: true, JetStream: a.JetStream, ClientCnt: a.Connections, SubCnt: a.Subscriptions,
 		Sublist: &server.SublistStats{NumSubs: a.Subscriptions},
 	}
 	addClaims(z.Account, &a)
@@ -124,7 +124,9 @@ func addClaims(info *server.AccountInfo, a *Account) {
 	var found jwt.ValidationResults
 	c.Validate(&found)
 	for _, i := range found.Issues {
-		info.Vr = append(info.Vr, server.ExtVrIssues{Description: i.Description, Blocking: i.Blocking, Time: i.TimeCheck})
+		info.Vr = append(info.Vr, server.ExtVrIssues{
+			Description: i.Description, Blocking: i.Blocking, Time: i.TimeCheck,
+		})
 	}
 	for user, at := range c.Revocations {
 		if info.RevokedUser == nil {

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Answers that take long are kept, and drawn up again in the background while somebody asks for them: an autoscaler with
-// a deadline of its own gets them at once, however many streams there are.
+// Answers that take long are kept, and drawn up again in the background while somebody asks for them: an autoscaler
+// with a deadline of its own gets them at once, however many streams there are.
 const (
 	keepFrom     = 10 * time.Millisecond // answers that take less are drawn up for each request
 	keptMaxAge   = 5 * time.Second       // no answer is older
 	renewAfter   = time.Second           // the shortest time from one to the next
-	renewShare   = 10                    // of the time, one part in so many is spent on drawing up, unless that is too little
+	renewShare   = 10                    // one part in so many of the time is spent on drawing up, unless that is too little
 	keptUnasked  = 2 * time.Minute       // after which nobody seems to be interested any more
 	keptMaxBytes = 64 << 20              // of all answers kept
 )

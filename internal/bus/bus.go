@@ -90,9 +90,9 @@ type Bus interface {
 	Open(kind Kind, id Identity, out Sink) (Session, error)
 	// HasInterest reports whether a message sent to subject (a literal) in account would reach any subscription.
 	HasInterest(account, subject string) bool
-	// Listens reports whether somebody subscribed to subject itself (a filter with wildcards does not count) as a member
-	// of the queue group; with an empty queue, as a member of none. It is what makes a push consumer deliver: a tool
-	// that looks at everything must not take its messages from those they are for.
+	// Listens reports whether somebody subscribed to subject itself (a filter with wildcards does not count) as a
+	// member of the queue group; with an empty queue, as a member of none. It is what makes a push consumer deliver: a
+	// tool that looks at everything must not take its messages from those they are for.
 	Listens(account, subject, queue string) bool
 	// WatchListeners calls changed whenever what Listens reports changes, starting after the call returns. changed runs
 	// on the goroutine that (un)subscribed, under no lock of the bus, and must neither block nor publish; calls for

@@ -224,8 +224,8 @@ func (c *Config) settleBus() error {
 	if err != nil {
 		return err
 	}
-	// Whatever the mode, a stream that is on its way is not forgotten: mode nats brings it back first, mode ehdb takes the
-	// rest over.
+	// Whatever the mode, a stream that is on its way is not forgotten: mode nats brings it back first, mode ehdb takes
+	// the rest over.
 	c.Bus.Cutover = c.Bus.Mode == ModeShadow || moving && len(c.Bus.Upstream) > 0
 	if !c.Bus.Passes() {
 		return nil
@@ -273,8 +273,8 @@ func (c *Config) passOn() error {
 		}
 	}
 	if len(aside) > 0 {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("Bus mode %s: the servers upstream decide about logins and keep the "+
-			"streams; not used of this configuration: %s", c.Bus.Mode, listed(aside)))
+		c.Warnings = append(c.Warnings, fmt.Sprintf("Bus mode %s: the servers upstream decide about logins and keep "+
+			"the streams; not used of this configuration: %s", c.Bus.Mode, listed(aside)))
 	}
 	o.JetStream, o.TLSMap = o.JetStream && c.Bus.Cutover, false
 	o.TrustedOperators, o.TrustedKeys, o.AccountResolver = nil, nil, nil

@@ -36,7 +36,8 @@ func (c *Config) resolveDataDir() error {
 	if stream := foreignStream(abs); stream != "" {
 		return fmt.Errorf("store_dir %s holds a nats-server's own data (%s), which this server does not read and will "+
 			"not write beside. Ways over: `nats account backup` there and `nats account restore` here, or a cutover "+
-			"with the nats-server still running; then move its folder jetstream away, or start with another store_dir", abs, stream)
+			"with the nats-server still running; then move its folder jetstream away, or start with another store_dir",
+			abs, stream)
 	}
 	c.Server.StoreDir, c.DataDir = abs, filepath.Join(abs, ownDir)
 	return nil

@@ -98,7 +98,8 @@ func (b *KeyBlock) write(to *strings.Builder) {
 		for i, n := range k.Names {
 			names[i] = "`" + n + "`"
 		}
-		fmt.Fprintf(to, "| %s | %s | %s | %s |\n", strings.Join(names, ", "), k.Default, k.Meaning+b.state(k), k.Example)
+		fmt.Fprintf(to, "| %s | %s | %s | %s |\n",
+			strings.Join(names, ", "), k.Default, k.Meaning+b.state(k), k.Example)
 	}
 	to.WriteString("\n")
 }
@@ -106,7 +107,8 @@ func (b *KeyBlock) write(to *strings.Builder) {
 // paths are the patterns of served.go for the blocks that have any.
 var paths = map[string]string{
 	"top level": "", "accounts NAME": "accounts.*.", "limits of an account": "accounts.*.limits.",
-	"an export": "accounts.*.exports.*.", "an import": "accounts.*.imports.*.", "jetstream": "jetstream.", "tls": "tls.",
+	"an export": "accounts.*.exports.*.", "an import": "accounts.*.imports.*.",
+	"jetstream": "jetstream.", "tls": "tls.",
 }
 
 // state tells what this build does without, or refuses.

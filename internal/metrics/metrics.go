@@ -24,7 +24,8 @@ type Gateway struct {
 	Talkers                                   Talkers
 }
 
-// Talker is an account, a user or a filter of subjects, with how much it sent and received, or what was published there.
+// Talker is an account, a user or a filter of subjects, with how much it sent and received, or what was published
+// there.
 type Talker struct {
 	Account, Name string
 	Total         uint64

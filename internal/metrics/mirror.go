@@ -40,7 +40,8 @@ func (m *Mirrors) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (m *Mirrors) Collect(ch chan<- prometheus.Metric) {
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
-	pending := desc("ehdb_gw_mirror_pending_events", "Sequences that the copy of a stream is behind.", "account", "stream")
+	pending := desc("ehdb_gw_mirror_pending_events", "Sequences that the copy of a stream is behind.",
+		"account", "stream")
 	depth := desc("ehdb_gw_mirror_queue_depth", "Records that are read and not durable here.",
 		"account", "stream")
 	running := desc("ehdb_gw_mirror_async_enabled", "1 while something copies the stream, else 0.", "account", "stream")

@@ -1,8 +1,8 @@
 // Package top finds the heaviest of very many keys in little memory: the Space-Saving algorithm (Metwally, Agrawal and
 // El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005).
 //
-// A [Sketch] counts a fixed number of keys. One that is new takes the place of the lightest, and inherits its count: so no
-// key that is heavier than one part in so many of the total is ever missed, and a count is too large by at most the
+// A [Sketch] counts a fixed number of keys. One that is new takes the place of the lightest, and inherits its count: so
+// no key that is heavier than one part in so many of the total is ever missed, and a count is too large by at most the
 // inherited part, which is known.
 package top
 

@@ -12,13 +12,13 @@ import (
 func TestHeavyAmongMany(t *testing.T) {
 	s := New(100)
 	r := rand.New(rand.NewPCG(1, 2))
-	real := map[string]uint64{}
+	truth := map[string]uint64{}
 	for i := range 200_000 {
 		key := fmt.Sprint("light.", i)
 		if n := r.IntN(20); n < 5 {
 			key = fmt.Sprint("heavy.", n)
 		}
-		real[key]++
+		truth[key]++
 		s.Add([]byte(key), 1)
 	}
 	got := s.Top(10)
@@ -26,8 +26,8 @@ func TestHeavyAmongMany(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	for _, item := range got {
-		if want := real[item.Key]; item.Weight < want || item.Weight > want+200_000/100 {
-			t.Errorf("%s: %d, in truth %d", item.Key, item.Weight, want)
+		if want := truth[item.Key]; item.Weight < want || item.Weight > want+200_000/100 {
+			t.Errorf("%s: %d, want %d", item.Key, item.Weight, want)
 		}
 	}
 	if n := len(s.All()); n != 100 {
@@ -44,12 +44,12 @@ func TestPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 8).Draw(t, "size")
 		s := New(size)
-		real, shown := map[string]uint64{}, map[string]uint64{}
+		truth, shown := map[string]uint64{}, map[string]uint64{}
 		var total uint64
 		for _, k := range rapid.SliceOf(rapid.IntRange(0, 20)).Draw(t, "keys") {
 			key, weight := fmt.Sprint(k), uint64(k%3+1)
 			s.Add([]byte(key), weight)
-			real[key] += weight
+			truth[key] += weight
 			total += weight
 			for _, i := range s.All() {
 				if i.Weight < shown[i.Key] {
@@ -59,11 +59,11 @@ func TestPromises(t *testing.T) {
 			}
 		}
 		for key, c := range s.counts {
-			if c.weight < real[key] || c.weight-c.inherited > real[key] {
-				t.Fatalf("%s: %+v, in truth %d", key, c, real[key])
+			if c.weight < truth[key] || c.weight-c.inherited > truth[key] {
+				t.Fatalf("%s: %+v, want %d", key, c, truth[key])
 			}
 		}
-		for key, n := range real {
+		for key, n := range truth {
 			if n > total/uint64(size) && s.counts[key] == nil {
 				t.Fatalf("%s with %d of %d is missed", key, n, total)
 			}

@@ -129,8 +129,8 @@ func Read(log *storage.StateLog, stream, name string, cfg *server.ConsumerConfig
 	return m.stateAt(m.resume), true, nil
 }
 
-// Settle waits until all that came in is done and appended to the state log. A consumer that delivers nothing (Hold) and
-// to which nobody sends anything any more changes no more after that.
+// Settle waits until all that came in is done and appended to the state log. A consumer that delivers nothing (Hold)
+// and to which nobody sends anything any more changes no more after that.
 func (c *Consumer) Settle(ctx context.Context) error {
 	settled := make(chan struct{})
 	c.mu.Lock()

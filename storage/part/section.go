@@ -289,7 +289,8 @@ func (s *Section) AtTime(unixNano int64) (uint32, error) {
 }
 
 // Scan calls fn for the records from ord on that are not deleted, ascending, until fn returns false. r is
-// valid during the call only. It reads each block once and leaves the cache as it is: it is for walks over all of a section.
+// valid during the call only. It reads each block once and leaves the cache as it is: it is for walks over all of a
+// section.
 func (s *Section) Scan(from uint32, dead *Tombstones, fn func(ord uint32, r *Record) bool) error {
 	if from >= s.info.Count {
 		return nil

@@ -5,8 +5,8 @@ import "errors"
 // Shrink gives back disk space that appends do not need at the rate of those since the last Shrink: segments become
 // smaller, spares that are too large go, and the active segment is replaced if it is too large, or not encrypted though
 // the log is, and everything in it is below lsn, which says what may be dropped. It reports whether there would be more
-// to give back if nothing were appended until the next call. It may be called by any goroutine. Errors as for Append and
-// DropBefore; without space for a smaller segment the large one stays.
+// to give back if nothing were appended until the next call. It may be called by any goroutine. Errors as for Append
+// and DropBefore; without space for a smaller segment the large one stays.
 func (l *File) Shrink(lsn LSN) (more bool, err error) {
 	size, err := l.shrink(lsn)
 	if err != nil {
