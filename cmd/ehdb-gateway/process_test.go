@@ -202,11 +202,16 @@ func TestVersionHelpAndCheck(t *testing.T) {
 	}
 }
 
-func TestModesThatAreNotServedRefuse(t *testing.T) {
+func TestModeThatCannotBeServedRefuses(t *testing.T) {
 	for _, name := range []string{"EHDB_BUS", "NOETL_COMMAND_BUS"} {
-		t.Setenv(name, "shadow")
-		if _, errs, code := once(t, "-p", "-1"); code != 1 || !strings.Contains(errs, name) || !strings.Contains(errs, "not served by this build") {
-			t.Errorf("%s: %q (%d)", name, errs, code)
+		for mode, want := range map[string]string{
+			"shadow": `bus mode "shadow" needs the NATS servers: bus { upstream:`,
+			"kafka":  `bus mode "kafka" (from ` + name + ` in the environment) is not one of ehdb, nats, shadow`,
+		} {
+			t.Setenv(name, mode)
+			if _, errs, code := once(t, "-p", "-1"); code != 1 || !strings.Contains(errs, want) {
+				t.Errorf("%s=%s: %q (%d)", name, mode, errs, code)
+			}
 		}
 		t.Setenv(name, "")
 	}
