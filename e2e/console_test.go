@@ -46,7 +46,7 @@ bus { upstream: [%q], profile: drill }`, ns.ClientURL()))
 
 	tab := openTab(t, chromium, fmt.Sprintf("http://127.0.0.1:%d/console", monitor))
 	tab.when(`document.querySelector('.rail [aria-current]')?.innerText.includes('SHADOW')`)
-	tab.when(fmt.Sprintf(`document.getElementById('details').innerText.includes('match %d')`, n))
+	tab.when(fmt.Sprintf(`document.getElementById('details').innerText.includes('examined %d = ')`, n))
 	tab.when(`document.querySelectorAll('details.gate').length === 23`)
 	tab.when(`document.querySelector('#streams td.n').innerText === '1–300'`)
 	tab.when(`!document.documentElement.classList.contains('stale')`)

@@ -255,14 +255,34 @@ func (s *stream) judge() (tone, string) {
 		case gate.Go:
 		}
 		if t != good {
-			why = g.Summary()
+			why = obstacles(g)
 		}
-		if s.Phase == face.PhaseEHDB && t == bad {
-			t = warn // they are for complete, and nothing is wrong where it is
+		if s.Phase == face.PhaseEHDB && t != good {
+			why = "served from here, not to be completed yet: " + why
+			if t == bad {
+				t = warn // nothing is wrong where it is
+			}
 		}
 		return t, why
 	}
 	return s.v.fresh(s.v.Status.At, maxAge), ""
+}
+
+// obstacles names the gates that are in the way, the worst first and a few at most.
+func obstacles(r *gate.Report) string {
+	const most = 2
+	var list []string
+	for _, state := range []gate.State{gate.Fail, gate.Unknown, gate.Pending} {
+		for i := range r.Gates {
+			if g := &r.Gates[i]; g.State == state && g.Forced == "" {
+				list = append(list, fmt.Sprintf("%s %s (%s)", g.ID, g.State, g.Title))
+			}
+		}
+	}
+	if n := len(list) - most; n > 0 {
+		list = append(list[:most], "and "+number(n)+" more")
+	}
+	return strings.Join(list, ", ")
 }
 
 // GateTone is the tone of a gate.
