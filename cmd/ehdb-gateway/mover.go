@@ -94,8 +94,8 @@ func (m *mover) routes() map[string]http.Handler {
 func noConsole(b *config.Bus) map[string]http.Handler {
 	why := "in bus mode ehdb with no servers upstream there is nothing to move: all streams are kept and served here"
 	if b.Mode == config.ModeNATS {
-		why = "in bus mode nats the servers upstream serve everything, and no stream is on its way: with bus mode shadow " +
-			"copies are kept here, and streams can be moved"
+		why = "in bus mode nats the servers upstream serve everything, and no stream is on its way: " +
+			"with bus mode shadow copies are kept here, and streams can be moved"
 	}
 	return console.None("There is no cutover: " + why + ".")
 }
