@@ -33,15 +33,21 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue makes a certificate of a server on the loopback address, or of a client.
-func (a *authority) issue(t *testing.T, name string, ofServer bool) {
+// issueServer makes a certificate of a server on the loopback address.
+func (a *authority) issueServer(t *testing.T, name string) {
 	t.Helper()
-	c := &x509.Certificate{Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	if ofServer {
-		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-		c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
-	}
-	a.sign(t, name, c)
+	a.sign(t, name, &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	})
+}
+
+// issueClient makes a certificate of a client.
+func (a *authority) issueClient(t *testing.T, name string) {
+	t.Helper()
+	a.sign(t, name, &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
 }
 
 func (a *authority) sign(t *testing.T, name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {

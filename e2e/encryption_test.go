@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -162,18 +163,14 @@ func TestEncryption(t *testing.T) {
 			time.Sleep(300 * time.Millisecond) // it is sealed meanwhile
 			writeSecrets(t, p.URL, 100)
 			p.Kill()
-			for w, file := range readableWords(t, data) {
-				found[w] = file
-			}
+			maps.Copy(found, readableWords(t, data))
 			p = startGateway(t, dir, "-c", conf)
 			readSecrets(t, p.URL, 200, 100)
 			if lines != "" {
 				keyIsHidden(t, p)
 			}
 			noErr(t, p.Stop())
-			for w, file := range readableWords(t, data) {
-				found[w] = file
-			}
+			maps.Copy(found, readableWords(t, data))
 			if lines == "" {
 				if len(found) != len(secretWords) {
 					t.Fatalf("without a key only %v can be read: the test could not fail for the others", found)

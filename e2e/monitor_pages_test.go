@@ -173,8 +173,8 @@ func TestMonitorPagesOfOperators(t *testing.T) {
 // TestMonitorPagesOfSecureServers compares the pages of servers with TLS, WebSocket, proxies and users without accounts.
 func TestMonitorPagesOfSecureServers(t *testing.T) {
 	ca := newAuthority(t)
-	ca.issue(t, "server", true)
-	ca.issue(t, "client", false)
+	ca.issueServer(t, "server")
+	ca.issueClient(t, "client")
 	conf := func(more string) string {
 		return fmt.Sprintf(`
 server_name: s1

@@ -58,7 +58,8 @@ func serveStreamRestore(r *request, out *publisher) {
 		return
 	}
 	r.acc.advise(server.JSAdvisoryStreamRestoreCreatePre+"."+name, &server.JSRestoreCreateAdvisory{
-		TypedEvent: typedEvent(server.JSRestoreCreateAdvisoryType), Stream: name, Client: s.client, Domain: r.svc.opts.Domain,
+		TypedEvent: typedEvent(server.JSRestoreCreateAdvisoryType),
+		Stream:     name, Client: s.client, Domain: r.svc.opts.Domain,
 	})
 	resp.DeliverSubject = subject
 	r.done(out)

@@ -122,7 +122,11 @@ func (o *Options) setDefaults() {
 	if o.SealMaxAge <= 0 {
 		o.SealMaxAge = defaultSealMaxAge
 	}
-	e := &o.Events
+	o.Events.setDefaults()
+}
+
+// setDefaults makes every event one that can be called.
+func (e *Events) setDefaults() {
 	if e.TailCut == nil {
 		e.TailCut = func(string, int64, int64) {}
 	}

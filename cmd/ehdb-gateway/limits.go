@@ -68,7 +68,8 @@ func groupMemory(root string) int64 {
 		// In a container the path may be one of the host, which is not there: its own group is at the top.
 		for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
 			b, err := os.ReadFile(filepath.Join(root, base, dir, file)) //nolint:gosec // a file of the system
-			if n, parseErr := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && parseErr == nil && n > 0 {
+			n, parseErr := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+			if err == nil && parseErr == nil && n > 0 {
 				least = min(least, n)
 			}
 			if dir == "/" {
@@ -79,8 +80,8 @@ func groupMemory(root string) int64 {
 	return least
 }
 
-// limitMemory has the garbage collector keep to nine tenths of what the control group allows, unless GOMEMLIMIT says how
-// much: the rest is for what it does not count.
+// limitMemory has the garbage collector keep to nine tenths of what the control group allows, unless GOMEMLIMIT says
+// how much: the rest is for what it does not count.
 func limitMemory() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return

@@ -46,13 +46,13 @@ func (m *mover) open(ctx context.Context) error {
 	if err := m.dial(); err != nil {
 		return err
 	}
-	dir := filepath.Join(m.a.cfg.Server.StoreDir, config.JournalDir)
+	dir, b := filepath.Join(m.a.cfg.Server.StoreDir, config.JournalDir), &m.a.cfg.Bus
 	var err error
 	m.pilot, err = pilot.Open(ctx, pilot.Options{
-		Dir: dir, Mode: pilot.Mode(m.a.cfg.Bus.Mode), Profile: gate.Profile(m.a.cfg.Bus.Profile), Streams: m.a.cfg.Bus.Streams,
-		CopyRate: int(m.a.cfg.Bus.CopyRate), Busy: m.busy, Copied: func(lag time.Duration) { m.mirrors.Copied(lag) },
+		Dir: dir, Mode: pilot.Mode(b.Mode), Profile: gate.Profile(b.Profile), Streams: b.Streams,
+		CopyRate: int(b.CopyRate), Busy: m.busy, Copied: func(lag time.Duration) { m.mirrors.Copied(lag) },
 		Conns: m.conns, Local: m.a.streams.svc.Cutover(), Relay: m.relay, Bus: m.a.router, Barrier: m.a.gw.Barrier,
-		Addrs: m.a.gw.UpstreamAddrs, Monitor: m.a.cfg.Bus.Monitor,
+		Addrs: m.a.gw.UpstreamAddrs, Monitor: b.Monitor,
 		Server: m.a.gw.Stats().ServerName, Version: version(), Facts: logFacts{m.a.streams}, Logger: m.a.log.Logger,
 	})
 	if err != nil {

@@ -108,7 +108,7 @@ func (c *Capturer) Start() {
 	if c.run.stop != nil {
 		return
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background()) //nolint:forbidigo // ends with Stop
 	done := make(chan struct{})
 	c.run.stop, c.run.done = cancel, done
 	go func() {
@@ -266,12 +266,12 @@ func compare(info *server.StreamInfo, to cutover.Copy, st *server.StreamState) e
 		return fmt.Errorf("%w: it is the authority", cutover.ErrRole)
 	}
 	if at := to.Created(); !at.Equal(info.Created) {
-		return &FrozenError{fmt.Sprintf("the stream was deleted on the NATS servers and made again at %v, the standby is "+
-			"that of the one made at %v: reset it to copy the new one", info.Created, at)}
+		return &FrozenError{fmt.Sprintf("the stream was deleted on the NATS servers and made again at %v, the standby "+
+			"is that of the one made at %v: reset it to copy the new one", info.Created, at)}
 	}
 	if st.LastSeq > info.State.LastSeq {
-		return &FrozenError{fmt.Sprintf("the last sequence on the NATS servers is %d and was %d: they have lost messages "+
-			"that are here; reset the standby to go on with what they have", info.State.LastSeq, st.LastSeq)}
+		return &FrozenError{fmt.Sprintf("the last sequence on the NATS servers is %d and was %d: they have lost "+
+			"messages that are here; reset the standby to go on with what they have", info.State.LastSeq, st.LastSeq)}
 	}
 	return nil
 }

@@ -142,7 +142,8 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 // resume takes a stream up after a restart. An intent that has no end is one that had no effect.
 func (e *Engine) resume(ctx context.Context, name cutover.Scope, st *standing) error {
 	if st.open != "" {
-		if err := e.record(&Entry{Scope: name, Event: EventAbort, Reason: "the gateway ended in the middle"}); err != nil {
+		ended := &Entry{Scope: name, Event: EventAbort, Reason: "the gateway ended in the middle"}
+		if err := e.record(ended); err != nil {
 			return err
 		}
 	}

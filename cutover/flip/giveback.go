@@ -58,8 +58,8 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 		return fmt.Errorf("%w: %s is in phase %s: the servers have the say", ErrRefused, s.name, phase)
 	}
 	if h.chain == nil && !o.Emergency {
-		return fmt.Errorf("%w: %s: the way back was given up; --emergency takes it all the same, without what the servers "+
-			"lack", ErrRefused, s.name)
+		return fmt.Errorf("%w: %s: the way back was given up; --emergency takes it all the same, without what the "+
+			"servers lack", ErrRefused, s.name)
 	}
 	if !o.Emergency { // most of the work comes before the fence
 		last, _ := s.copy.Progress()

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -138,7 +139,7 @@ func (j *journal) add(e *Entry) error {
 func (j *journal) all() []Entry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.entries[:len(j.entries):len(j.entries)]
+	return slices.Clip(j.entries)
 }
 
 func (j *journal) close() error { return j.file.Close() }

@@ -61,7 +61,7 @@ func newRig(t *testing.T) *rig {
 		Bus: r.router, Storage: storage.Options{Dir: t.TempDir(), Shards: 1}, ServerName: "S", ServerID: "SID", MaxPayload: 1 << 20,
 	})
 	check(t, r.svc.Start(t.Context()))
-	t.Cleanup(func() { check(t, r.svc.Stop(context.Background())) }) //nolint:usetesting // t.Context has ended
+	t.Cleanup(func() { check(t, r.svc.Stop(context.Background())) })
 	to, err := url.Parse(ns.ClientURL())
 	check(t, err)
 	up, err := upstream.New(upstream.Options{URLs: []*url.URL{to}})
@@ -92,9 +92,9 @@ func (r *rig) open() {
 	check(r.t, err)
 }
 
-func (r *rig) connect(at string, o ...nats.Option) *nats.Conn {
+func (r *rig) connect(at string) *nats.Conn {
 	r.t.Helper()
-	nc, err := nats.Connect(at, o...)
+	nc, err := nats.Connect(at)
 	check(r.t, err)
 	r.t.Cleanup(nc.Close)
 	return nc

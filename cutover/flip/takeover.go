@@ -199,7 +199,8 @@ func (e *Engine) attempts(
 		o.Fence = DefaultFence
 	}
 	if o.Fence > MaxFence {
-		return nil, fmt.Errorf("%w: a fence of %v; at most %v, beyond that clients give up", ErrRefused, o.Fence, MaxFence)
+		return nil, fmt.Errorf("%w: a fence of %v; at most %v, beyond that clients give up",
+			ErrRefused, o.Fence, MaxFence)
 	}
 	if list := e.refusals(ctx, s, to); len(list) > 0 && !o.Emergency {
 		return nil, fmt.Errorf("%w: %s: %v", ErrRefused, name, list)
@@ -238,7 +239,8 @@ func (e *Engine) takeOver(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 			return fmt.Errorf("%w: the plan is %s now, not %s: look at it again", ErrRefused, plan.Digest, o.Expect)
 		}
 	}
-	if err := e.record(&Entry{Scope: s.name, Event: EventIntent, By: o.By, Reason: o.Reason, Plan: o.Expect}); err != nil {
+	intent := &Entry{Scope: s.name, Event: EventIntent, By: o.By, Reason: o.Reason, Plan: o.Expect}
+	if err := e.record(intent); err != nil {
 		return err
 	}
 	fenced, cancel := context.WithTimeoutCause(ctx, o.Fence, ErrBudget)
@@ -338,7 +340,8 @@ func (e *Engine) settled(
 		return false, nil, err
 	}
 	if after.State.LastSeq != before.State.LastSeq || after.State.Msgs != before.State.Msgs {
-		e.o.Logger.Warn("Stream {stream} moved from {from} to {to} behind the fence: somebody publishes around the gateway",
+		e.o.Logger.Warn("Stream {stream} moved from {from} to {to} behind the fence: somebody publishes around "+
+			"the gateway",
 			slog.String("stream", s.name.String()), slog.Uint64("from", before.State.LastSeq),
 			slog.Uint64("to", after.State.LastSeq))
 		return false, nil, nil

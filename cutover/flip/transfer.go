@@ -46,7 +46,7 @@ func (e *Engine) transfer(ctx context.Context, s *stream) ([]cutover.ConsumerCop
 			}
 		}
 	}
-	return list, s.copy.ImportDedup(s.ids.entries(time.Duration(s.copy.Config().Duplicates), time.Now()))
+	return list, s.copy.ImportDedup(s.ids.entries(s.copy.Config().Duplicates, time.Now()))
 }
 
 // consumer is what a consumer of the servers remembers: their counts, and what the relay has seen of the messages that

@@ -299,20 +299,9 @@ func (s *Stream) Follow(ctx context.Context, from uint64, fn func(batch []cutove
 			h, last, seq = &seen, seen.last, max(seq, first)
 			s.forget(last)
 		}
-		for seq <= last {
-			batch, on, err := s.window(ctx, seq, last, h)
-			if err != nil {
-				return s.c.fail(s.name, "following it", err)
-			}
-			if on == seq { // who told of last knew of another stream, or more than the leader does yet
-				s.forget(seq - 1)
-				break
-			}
-			if seq = on; len(batch) > 0 {
-				if err := fn(batch, seq > last); err != nil {
-					return err
-				}
-			}
+		var err error
+		if seq, err = s.followTo(ctx, seq, last, h, fn); err != nil {
+			return err
 		}
 		if err := fn(nil, true); err != nil {
 			return err
@@ -321,6 +310,28 @@ func (s *Stream) Follow(ctx context.Context, from uint64, fn func(batch []cutove
 			return err
 		}
 	}
+}
+
+// followTo gives fn the records from seq to last, as far as they are there, and returns the sequence behind them.
+func (s *Stream) followTo(
+	ctx context.Context, seq, last uint64, h *horizon, fn func(batch []cutover.Record, live bool) error,
+) (uint64, error) {
+	for seq <= last {
+		batch, on, err := s.window(ctx, seq, last, h)
+		if err != nil {
+			return seq, s.c.fail(s.name, "following it", err)
+		}
+		if on == seq { // who told of last knew of another stream, or more than the leader does yet
+			s.forget(seq - 1)
+			break
+		}
+		if seq = on; len(batch) > 0 {
+			if err := fn(batch, seq > last); err != nil {
+				return seq, err
+			}
+		}
+	}
+	return seq, nil
 }
 
 // rest waits for a nudge, or until it is time to look.

@@ -79,7 +79,8 @@ func (p *Pilot) postpone(ctx context.Context, scope cutover.Scope) (*face.Move, 
 	p.mu.Lock()
 	if p.postponed[scope] != nil {
 		p.mu.Unlock()
-		return nil, fmt.Errorf("%w: a flip of %s is postponed already: ehdbctl flip go, or abort", face.ErrRefused, scope)
+		return nil, fmt.Errorf("%w: a flip of %s is postponed already: ehdbctl flip go, or abort",
+			face.ErrRefused, scope)
 	}
 	p.postponed[scope] = release
 	p.mu.Unlock()
@@ -100,6 +101,8 @@ func (p *Pilot) postpone(ctx context.Context, scope cutover.Scope) (*face.Move, 
 }
 
 // Release implements face.Engine.
+//
+//nolint:revive // abort is one of its two outcomes
 func (p *Pilot) Release(_ context.Context, scope cutover.Scope, abort bool, _ string) (*face.Move, error) {
 	p.mu.Lock()
 	ch := p.postponed[scope]
@@ -127,7 +130,8 @@ func (p *Pilot) Rollback(ctx context.Context, r face.RollbackRequest) (*face.Mov
 			return nil, unknown(err)
 		}
 		if bound.Lost > r.MaxLoss {
-			return nil, fmt.Errorf("%w: it would lose %d messages now, and %d were agreed to", face.ErrRefused, bound.Lost, r.MaxLoss)
+			return nil, fmt.Errorf("%w: it would lose %d messages now, and %d were agreed to",
+				face.ErrRefused, bound.Lost, r.MaxLoss)
 		}
 	}
 	m, err := p.engine.Rollback(ctx, r.Scope, flip.MoveOptions{
@@ -163,9 +167,9 @@ func (p *Pilot) fenced(scope cutover.Scope, kind string, m *flip.Move, err error
 
 func moved(m *flip.Move) *face.Move {
 	out := &face.Move{
-		Scope: m.Scope, To: "ehdb", State: "done", Epoch: m.Epoch, Last: m.Last, Fence: m.Fence.Seconds(), Attempts: m.Attempts,
-		Consumers: m.Consumers, Inexact: m.Inexact, Lost: m.Lost, Duplicates: m.Duplicates, At: m.At,
-		Undo: "ehdbctl rollback --scope stream=" + m.Scope.Stream, Next: "ehdbctl status --watch",
+		Scope: m.Scope, To: "ehdb", State: "done", Epoch: m.Epoch, Last: m.Last, Fence: m.Fence.Seconds(),
+		Attempts: m.Attempts, Consumers: m.Consumers, Inexact: m.Inexact, Lost: m.Lost, Duplicates: m.Duplicates,
+		At: m.At, Undo: "ehdbctl rollback --scope stream=" + m.Scope.Stream, Next: "ehdbctl status --watch",
 	}
 	if m.To == cutover.Standby {
 		out.To, out.Undo = "nats", "ehdbctl flip --scope stream="+m.Scope.Stream

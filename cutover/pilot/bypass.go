@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -33,7 +34,8 @@ func (p *Pilot) bypass(ctx context.Context, c *collector, account string) {
 	for _, at := range p.o.Monitor {
 		list, err := connections(ctx, at)
 		if err != nil {
-			p.o.Logger.Debug("connections of a server", "error", err)
+			p.o.Logger.Debug("Connections of server {server} are not known: {error}",
+				slog.String("server", at.Host), slog.Any("error", err))
 			return
 		}
 		for _, conn := range list {

@@ -20,7 +20,7 @@ const (
 )
 
 // Drill implements face.Engine.
-func (p *Pilot) Drill(_ context.Context, r face.DrillRequest) (*face.Drill, error) {
+func (p *Pilot) Drill(ctx context.Context, r face.DrillRequest) (*face.Drill, error) {
 	if r.Kind != "flip-and-back" {
 		return nil, fmt.Errorf("%w: drill %s: stop the process or the server by hand and look at the accounting; only "+
 			"flip-and-back runs by itself", face.ErrUnsupported, r.Kind)
@@ -32,11 +32,12 @@ func (p *Pilot) Drill(_ context.Context, r face.DrillRequest) (*face.Drill, erro
 			return nil, fmt.Errorf("%w: drill %d is running", face.ErrRefused, p.drills[i].ID)
 		}
 	}
-	d := face.Drill{ID: uint64(len(p.drills) + 1), Kind: r.Kind, State: "running", Started: time.Now()} //nolint:gosec // not negative
+	id := uint64(len(p.drills) + 1) //nolint:gosec // not negative
+	d := face.Drill{ID: id, Kind: r.Kind, State: "running", Started: time.Now()}
 	p.drills = append(p.drills, d)
 	p.mu.Unlock()
 	p.ended.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), drillTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drillTime)
 		defer cancel()
 		result, err := p.flipAndBack(ctx)
 		p.mu.Lock()
@@ -126,7 +127,8 @@ func (p *Pilot) rehearse(
 		return "", err
 	}
 	if want := flipped.Last + each; info.State.LastSeq != want || info.State.Msgs < 2*each {
-		return "", fmt.Errorf("the servers have %d messages up to %d, and should have %d", info.State.Msgs, info.State.LastSeq, want)
+		return "", fmt.Errorf("the servers have %d messages up to %d, and should have %d",
+			info.State.Msgs, info.State.LastSeq, want)
 	}
 	return fmt.Sprintf("held %v there and %v back, %d messages equal", flipped.Fence.Round(time.Millisecond),
 		back.Fence.Round(time.Millisecond), info.State.Msgs), p.engine.Forget(ctx, scope, "drill")

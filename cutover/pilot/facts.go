@@ -78,7 +78,7 @@ func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, expect string) (
 	}
 	p.copyFacts(c, v)
 	p.serverFacts(ctx, c, scope, v)
-	p.ownFacts(c, scope, v, expect)
+	p.ownFacts(ctx, c, scope, v, expect)
 	p.bypass(ctx, c, scope.Account)
 	p.leaseFact(c)
 	p.headroom(ctx, c, scope, v)
@@ -99,11 +99,11 @@ func (c *collector) holes(v *flip.View, unacknowledged uint64, at time.Time) {
 
 // copyFacts are about the queue between the servers and the copy.
 func (p *Pilot) copyFacts(c *collector, v *flip.View) {
-	cap, ok := v.Capture.(*capture.Capturer)
+	copier, ok := v.Capture.(*capture.Capturer)
 	if !ok {
 		return
 	}
-	st := cap.Status()
+	st := copier.Status()
 	n := st.Counts
 	in, out := n.Enqueued+n.EnqueuedAfterWait, n.Drained+n.Pending+n.Returned+n.ShutdownAbandoned
 	c.put(gate.QueueConserved, gate.Yes(in == out), "capture", fmt.Sprintf("%d in, %d out or waiting", in, out))
@@ -140,22 +140,30 @@ func (p *Pilot) serverFacts(ctx context.Context, c *collector, scope cutover.Sco
 		c.put(gate.DedupMissing, waiting, "ledger", "message ids are known since "+s.since.UTC().Format(time.RFC3339))
 	}
 	p.mu.Unlock()
-	unhealthy, why := 0, ""
-	if cl := info.Cluster; cl != nil {
-		if cl.Leader == "" {
-			unhealthy, why = unhealthy+1, "no leader"
-		}
-		for _, r := range cl.Replicas {
-			if !r.Current || r.Offline {
-				unhealthy, why = unhealthy+1, r.Name+" is not current"
-			}
-		}
-	}
-	c.put(gate.Unhealthy, float64(unhealthy), "STREAM.INFO", why)
+	n, why := unhealthy(info.Cluster)
+	c.put(gate.Unhealthy, float64(n), "STREAM.INFO", why)
 	if !info.TimeStamp.IsZero() {
 		c.put(gate.ClockSkew, time.Since(info.TimeStamp).Abs().Seconds(), "STREAM.INFO", "with the time of the request")
 	}
-	c.put(gate.Unsupported, float64(len(flip.Unsupported(&info.Config))), "STREAM.INFO", fmt.Sprint(flip.Unsupported(&info.Config)))
+	refused := flip.Unsupported(&info.Config)
+	c.put(gate.Unsupported, float64(len(refused)), "STREAM.INFO", fmt.Sprint(refused))
+}
+
+// unhealthy counts the parts of a stream's group that are not in order, and says what one of them lacks. A stream of a
+// single server has no group.
+func unhealthy(group *server.ClusterInfo) (n int, why string) {
+	if group == nil {
+		return 0, ""
+	}
+	if group.Leader == "" {
+		n, why = 1, "no leader"
+	}
+	for _, r := range group.Replicas {
+		if !r.Current || r.Offline {
+			n, why = n+1, r.Name+" is not current"
+		}
+	}
+	return n, why
 }
 
 func sameConfig(a, b server.StreamConfig) bool {
@@ -166,7 +174,9 @@ func sameConfig(a, b server.StreamConfig) bool {
 }
 
 // ownFacts are what the gateway knows of itself.
-func (p *Pilot) ownFacts(c *collector, scope cutover.Scope, v *flip.View, expect string) {
+func (p *Pilot) ownFacts(
+	ctx context.Context, c *collector, scope cutover.Scope, v *flip.View, expect string,
+) {
 	c.put(gate.AckAfterSync, 1, "storage", "an acknowledgement leaves when its record is synced")
 	c.none(gate.FailureDomains, "one copy: there are no replicas that could share a domain")
 	c.none(gate.UnreplicatedAge, "one copy: nothing is replicated")
@@ -179,7 +189,7 @@ func (p *Pilot) ownFacts(c *collector, scope cutover.Scope, v *flip.View, expect
 	c.none(gate.ChangeWindow, "no change window is configured")
 	if expect == "" {
 		c.none(gate.PlanDigest, "no plan was approved: give its digest with --expect")
-	} else if plan, err := p.engine.PlanFlip(context.Background(), scope); err == nil {
+	} else if plan, err := p.engine.PlanFlip(ctx, scope); err == nil {
 		c.put(gate.PlanDigest, gate.Yes(plan.Digest == expect), "plan", plan.Digest)
 	}
 	p.mu.Lock()
@@ -237,7 +247,8 @@ func (p *Pilot) drillFacts(c *collector) {
 			continue
 		}
 		c.facts[names[d.Kind]] = gate.Fact{
-			Value: gate.Yes(d.State == "passed"), N: 1, At: d.Ended, Source: fmt.Sprintf("drill %d", d.ID), Detail: d.Result,
+			Value: gate.Yes(d.State == "passed"), N: 1, At: d.Ended,
+			Source: fmt.Sprintf("drill %d", d.ID), Detail: d.Result,
 		}
 	}
 }
@@ -254,7 +265,10 @@ func (p *Pilot) prove(ctx context.Context) {
 	if !due {
 		return
 	}
-	f := gate.Fact{Value: 1, N: uint64(len(p.o.Conns)), Source: "scratch stream", Detail: "published, refused and removed as it should be"}
+	f := gate.Fact{
+		Value: 1, N: uint64(len(p.o.Conns)), Source: "scratch stream",
+		Detail: "published, refused and removed as it should be",
+	}
 	for account, c := range p.o.Conns {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		err := tryBack(ctx, c.NATS(), p.o.Server)

@@ -117,7 +117,8 @@ func (p *Pilot) renew(ctx context.Context, kv jetstream.KeyValue) error {
 	l.at, l.other = time.Now(), other
 	l.mu.Unlock()
 	if other != "" {
-		return fmt.Errorf("%w: %s (the key %s of the bucket %s on the servers)", ErrSecond, other, leaseKey, leaseBucket)
+		return fmt.Errorf("%w: %s (the key %s of the bucket %s on the servers)",
+			ErrSecond, other, leaseKey, leaseBucket)
 	}
 	return nil
 }

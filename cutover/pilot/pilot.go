@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/noetl/ehdb-gateway/cutover"
@@ -188,7 +189,8 @@ func (s *site) Stream(name string) cutover.Upstream { return s.conn.Stream(name)
 func (s *site) Capture(name string, _ cutover.Copy) flip.Capture {
 	scope := cutover.Scope{Account: s.account, Stream: name}
 	return capture.New(capture.Options{
-		Scope: scope, From: s.conn.Stream(name), To: s.p.o.Local, Rate: s.p.o.CopyRate, Busy: s.p.waits, Logger: s.p.o.Logger,
+		Scope: scope, From: s.conn.Stream(name), To: s.p.o.Local, Rate: s.p.o.CopyRate, Busy: s.p.waits,
+		Logger: s.p.o.Logger,
 		Copied: func(lag time.Duration, _ int) {
 			s.p.parity.ObserveLag(scope, lag)
 			if f := s.p.o.Copied; f != nil {
@@ -256,7 +258,8 @@ func (p *Pilot) changed(s cutover.Scope) {
 		st.Repair = parity.StandbyRepairer{Copy: v.Copy}
 	}
 	if err := p.parity.Attach(st); err != nil {
-		p.o.Logger.Error("Stream {stream} is not compared: {error}", slog.String("stream", s.String()), slog.Any("error", err))
+		p.o.Logger.Error("Stream {stream} is not compared: {error}",
+			slog.String("stream", s.String()), slog.Any("error", err))
 	}
 }
 
@@ -271,12 +274,11 @@ func (p *Pilot) expected(s cutover.Scope) func() (uint64, string) {
 		if !ok || v.Phase != flip.PhaseShadow {
 			return ^uint64(0), ""
 		}
-		switch st := c.Status(); st.State {
-		case capture.StateLive, capture.StateIdle:
+		st := c.Status()
+		if st.State == capture.StateLive || st.State == capture.StateIdle {
 			return ^uint64(0), ""
-		default:
-			return st.Applied, string(st.State) + ": " + st.Reason
 		}
+		return st.Applied, string(st.State) + ": " + st.Reason
 	}
 }
 
@@ -294,32 +296,37 @@ func (p *Pilot) consumersOf(s cutover.Scope) func(context.Context) ([]parity.Con
 		out := make([]parity.Consumer, 0, len(infos))
 		for _, i := range infos {
 			p.book.Watch(s, i.Name, i.Delivered.Stream+1)
-			pending, _, complete := v.Scope.Outstanding(i.Name)
-			n := 0
-			for seq := range pending {
-				if seq > i.AckFloor.Stream && seq <= i.Delivered.Stream {
-					n++
-				}
-			}
-			c := parity.Consumer{
-				Name: i.Name, Config: *i.Config, Side: "nats", Delivered: i.Delivered.Stream, AckFloor: i.AckFloor.Stream,
-				Pending: i.NumPending, AckPending: uint64(max(i.NumAckPending, 0)), //nolint:gosec // not negative
-				Redelivered: uint64(max(i.NumRedelivered, 0)), //nolint:gosec // not negative
-				Exact:       complete && n == i.NumAckPending,
-			}
-			if !c.Exact {
-				c.WorstCase = c.AckPending
-			}
-			if i.Delivered.Last != nil {
-				c.LastDelivery = *i.Delivered.Last
-			}
-			if i.AckFloor.Last != nil {
-				c.LastAck = *i.AckFloor.Last
-			}
-			out = append(out, c)
+			out = append(out, consumerOf(v, i))
 		}
 		return out, nil
 	}
+}
+
+// consumerOf is a consumer of the servers, and how well its state is known here.
+func consumerOf(v *flip.View, i *server.ConsumerInfo) parity.Consumer {
+	pending, _, complete := v.Scope.Outstanding(i.Name)
+	n := 0
+	for seq := range pending {
+		if seq > i.AckFloor.Stream && seq <= i.Delivered.Stream {
+			n++
+		}
+	}
+	c := parity.Consumer{
+		Name: i.Name, Config: *i.Config, Side: "nats", Delivered: i.Delivered.Stream, AckFloor: i.AckFloor.Stream,
+		Pending: i.NumPending, AckPending: uint64(max(i.NumAckPending, 0)), //nolint:gosec // not negative
+		Redelivered: uint64(max(i.NumRedelivered, 0)), //nolint:gosec // not negative
+		Exact:       complete && n == i.NumAckPending,
+	}
+	if !c.Exact {
+		c.WorstCase = c.AckPending
+	}
+	if i.Delivered.Last != nil {
+		c.LastDelivery = *i.Delivered.Last
+	}
+	if i.AckFloor.Last != nil {
+		c.LastAck = *i.AckFloor.Last
+	}
+	return c
 }
 
 // steerEvery is how often it is looked whether the streams are where the mode wants them.

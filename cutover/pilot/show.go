@@ -173,7 +173,8 @@ func copyState(v *flip.View) (out face.CopyState) {
 	if st.State == capture.StateBackfilling && st.Target > 0 {
 		out.Backfill = float64(st.Applied) / float64(st.Target)
 	}
-	if st.State == capture.StateFailed || st.State == capture.StateWaiting && st.Reason != "" && v.Phase == flip.PhaseShadow {
+	waits := st.State == capture.StateWaiting && st.Reason != "" && v.Phase == flip.PhaseShadow
+	if waits || st.State == capture.StateFailed {
 		out.Error = st.Reason
 	}
 	return out
@@ -181,7 +182,9 @@ func copyState(v *flip.View) (out face.CopyState) {
 
 // Inventory implements face.Engine.
 func (p *Pilot) Inventory(ctx context.Context) (*face.Inventory, error) {
-	inv := &face.Inventory{At: time.Now(), Streams: []face.PlannedStream{}, Clients: []face.ClientKind{}, Notes: []string{}}
+	inv := &face.Inventory{
+		At: time.Now(), Streams: []face.PlannedStream{}, Clients: []face.ClientKind{}, Notes: []string{},
+	}
 	h := sha256.New()
 	for account, c := range p.o.Conns {
 		list, err := c.Streams(ctx)
@@ -236,6 +239,8 @@ func planned(account string, info *server.StreamInfo) face.PlannedStream {
 }
 
 // Events implements face.Engine.
+//
+//nolint:revive // wait is as in the API
 func (p *Pilot) Events(ctx context.Context, after uint64, limit int, wait bool) ([]face.Event, error) {
 	for {
 		p.mu.Lock()
@@ -270,6 +275,7 @@ func event(id uint64, e *flip.Entry) face.Event {
 		flip.EventAbort:    "ended without effect", flip.EventComplete: "the way back was given up",
 	}[e.Event]
 	return face.Event{
-		ID: id, Time: e.Time, Kind: string(e.Event), Scope: e.Scope, Epoch: e.Epoch, By: e.By, Reason: e.Reason, Text: text,
+		ID: id, Time: e.Time, Kind: string(e.Event), Scope: e.Scope, Epoch: e.Epoch, By: e.By, Reason: e.Reason,
+		Text: text,
 	}
 }

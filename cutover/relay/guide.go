@@ -235,6 +235,8 @@ func (g *guide) Down(subject, reply []byte, header bool) gateway.Course {
 }
 
 // downJetStream decides about what a consumer upstream delivers or asks; false: it is nothing of the kind.
+//
+//nolint:revive // header is what the message has
 func (g *guide) downJetStream(t *Table, a *account, reply []byte, header bool) (gateway.Course, bool) {
 	ack, delivery := jsapi.ParseAckSubject(reply)
 	stream := ack.Stream

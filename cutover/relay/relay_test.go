@@ -61,7 +61,7 @@ func newSite(t *testing.T, o *server.Options) *site {
 		MaxPayload: 1 << 20,
 	})
 	check(t, svc.Start(t.Context()))
-	t.Cleanup(func() { check(t, svc.Stop(context.Background())) }) //nolint:usetesting // t.Context has ended
+	t.Cleanup(func() { check(t, svc.Stop(context.Background())) })
 
 	to, err := url.Parse(ns.ClientURL())
 	check(t, err)

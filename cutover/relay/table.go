@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 	"github.com/noetl/ehdb-gateway/subjects"
@@ -11,11 +12,11 @@ import (
 type State uint8
 
 const (
-	// Upstream: the servers do, and what passes is noted.
+	// Upstream says that the servers do, and what passes is noted.
 	Upstream State = iota
-	// Held: the servers do, and nothing that clients say about the stream passes until the next table.
+	// Held says that the servers do, and nothing that clients say about the stream passes until the next table.
 	Held
-	// Here: this gateway does. What the servers still send about it is not for clients.
+	// Here says that this gateway does. What the servers still send about it is not for clients.
 	Here
 	// HeldHere is Here, and nothing that clients say about the stream is heard until the next table.
 	HeldHere
@@ -138,14 +139,7 @@ var verbs = [][]byte{
 }
 
 // changing are the verbs that change a stream or its consumers.
-func changing(verb []byte) bool {
-	for _, v := range changes {
-		if string(verb) == v {
-			return true
-		}
-	}
-	return false
-}
+func changing(verb []byte) bool { return slices.Contains(changes, string(verb)) }
 
 var changes = []string{
 	"CONSUMER.DURABLE.CREATE.", "CONSUMER.CREATE.", "CONSUMER.DELETE.", "CONSUMER.PAUSE.", "CONSUMER.RESET.",

@@ -103,6 +103,8 @@ func (t *tracker) ack(a *jsapi.AckSubject, data []byte) {
 }
 
 // done takes a message off the list, and by ack policy all before it.
+//
+//nolint:revive // all is what was said about it
 func (c *tracked) done(seq uint64, all bool) {
 	delete(c.pending, seq)
 	c.acked[seq] = struct{}{}

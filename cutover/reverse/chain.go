@@ -53,7 +53,8 @@ type Chain struct {
 
 // NewChain returns a chain for a stream of the account that conn is in. subjects are the filters that it stores.
 func NewChain(
-	conn *nats.Conn, from cutover.Copy, to cutover.Upstream, stream string, subjects []string, epoch uint64, log *slog.Logger,
+	conn *nats.Conn, from cutover.Copy, to cutover.Upstream,
+	stream string, subjects []string, epoch uint64, log *slog.Logger,
 ) *Chain {
 	c := &Chain{
 		conn: conn, from: from, to: to, name: stream, epoch: epoch, filler: fillerSubject(subjects), log: log,

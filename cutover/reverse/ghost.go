@@ -289,7 +289,8 @@ func (g *Ghosts) left(ctx context.Context, c *cutover.ConsumerCopy, todo map[uin
 		}
 	}
 	if n > 0 {
-		return fmt.Errorf("%d messages that were delivered here are not delivered upstream, up to %d", n, c.State.Delivered.Stream)
+		return fmt.Errorf("%d messages that were delivered here are not delivered upstream, up to %d",
+			n, c.State.Delivered.Stream)
 	}
 	return nil
 }
@@ -302,6 +303,10 @@ func (g *Ghosts) undelivered(
 	if cfg.FilterSubject != "" {
 		filters = []string{cfg.FilterSubject}
 	}
+	selects := func(subject []byte) bool {
+		return len(filters) == 0 ||
+			slices.ContainsFunc(filters, func(f string) bool { return subjects.Match(f, subject) })
+	}
 	out := make(map[uint64]bool)
 	var failure error
 	err := g.to.Read(ctx, first, func(r *cutover.Record, err error) bool {
@@ -312,7 +317,7 @@ func (g *Ghosts) undelivered(
 		if r.Seq > last {
 			return false
 		}
-		if len(filters) == 0 || slices.ContainsFunc(filters, func(f string) bool { return subjects.Match(f, r.Subject) }) {
+		if selects(r.Subject) {
 			out[r.Seq] = true
 		}
 		return true
@@ -379,7 +384,8 @@ func (g *Ghosts) acknowledge(c *cutover.ConsumerCopy, info *server.ConsumerInfo)
 	// What clients took from the servers before the flip: any ack subject with its sequences will do.
 	for seq := info.AckFloor.Stream + 1; info.NumAckPending > 0 && seq <= info.Delivered.Stream; seq++ {
 		if done(seq) {
-			replies = append(replies, fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", g.stream, c.Name, seq, seq, time.Now().UnixNano()))
+			replies = append(replies, fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0",
+				g.stream, c.Name, seq, seq, time.Now().UnixNano()))
 		}
 	}
 	for _, reply := range replies {

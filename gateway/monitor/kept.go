@@ -11,7 +11,7 @@ const (
 	keepFrom     = 10 * time.Millisecond // answers that take less are drawn up for each request
 	keptMaxAge   = 5 * time.Second       // no answer is older
 	renewAfter   = time.Second           // the shortest time from one to the next
-	renewShare   = 10                    // one part in so many of the time is spent on drawing up, unless that is too little
+	renewShare   = 10                    // one part in so many of the time goes into drawing up, if that is enough
 	keptUnasked  = 2 * time.Minute       // after which nobody seems to be interested any more
 	keptMaxBytes = 64 << 20              // of all answers kept
 )

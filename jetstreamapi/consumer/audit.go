@@ -65,8 +65,8 @@ func (c *Consumer) auditPending() (wrong error, settled bool) {
 // audit checks the invariants of the ledger.
 func (l *ledger) audit() error {
 	if inHeap, all := len(l.heap), len(l.bySeq); inHeap+l.queued+l.parked > all {
-		return fmt.Errorf("%d messages are outstanding, but %d wait for their time, %d are to be sent again, %d wait for a key",
-			all, inHeap, l.queued, l.parked)
+		return fmt.Errorf("%d messages are outstanding, but %d wait for their time, %d are to be sent again, "+
+			"%d wait for a key", all, inHeap, l.queued, l.parked)
 	}
 	if len(l.bySeq) > auditEntries {
 		return nil

@@ -66,8 +66,8 @@ func (o *outbox) reset() {
 	clear(o.events)
 	clear(o.dead)
 	*o = outbox{
-		sends: o.sends[:0], delta: o.delta[:0], confirms: o.confirms[:0], acked: o.acked[:0], took: o.took[:0], events: o.events[:0],
-		dead: o.dead[:0], arena: o.arena[:0],
+		sends: o.sends[:0], delta: o.delta[:0], confirms: o.confirms[:0], acked: o.acked[:0], took: o.took[:0],
+		events: o.events[:0], dead: o.dead[:0], arena: o.arena[:0],
 	}
 }
 

@@ -75,32 +75,45 @@ type ringFile struct {
 
 // openKeys reads the keys of a directory; nil if it has none. What is wrong with one of the files is a finding.
 func openKeys(fsys vfs.FS, dir string, secrets [][]byte) (*Keys, []ringFile, error) {
-	files := []ringFile{{name: KeysName}, {name: KeysCopy}}
-	whole := 0
-	for i := range files {
-		f := &files[i]
-		var err error
-		f.b, err = readFile(fsys, path.Join(dir, f.name))
-		if errors.Is(err, fs.ErrNotExist) {
-			f.bad = errors.New("the file is missing")
-			continue
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		if f.bad = checkKeys(f.b); f.bad == nil {
-			whole++
-		}
-	}
+	files, err := readRings(fsys, dir)
 	switch {
+	case err != nil:
+		return nil, nil, err
 	case files[0].b == nil && files[1].b == nil:
 		return nil, nil, nil
-	case whole == 0:
+	case files[0].bad != nil && files[1].bad != nil:
 		return nil, files, errBothBad
 	case len(secrets) == 0:
 		return nil, files, errNoSecret
 	}
-	var best *Keys
+	best, err := decryptRings(files, secrets)
+	if err == nil && best == nil {
+		err = errSecret
+	}
+	return best, files, err
+}
+
+// readRings reads the two files and checks them.
+func readRings(fsys vfs.FS, dir string) ([]ringFile, error) {
+	files := []ringFile{{name: KeysName}, {name: KeysCopy}}
+	for i := range files {
+		f := &files[i]
+		var err error
+		f.b, err = readFile(fsys, path.Join(dir, f.name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			f.bad = errors.New("the file is missing")
+		case err != nil:
+			return nil, err
+		default:
+			f.bad = checkKeys(f.b)
+		}
+	}
+	return files, nil
+}
+
+// decryptRings returns the most keys that one of the whole files holds for one of the secrets; nil if none is the one.
+func decryptRings(files []ringFile, secrets [][]byte) (best *Keys, err error) {
 	for i := range files {
 		if files[i].bad != nil {
 			continue
@@ -108,17 +121,14 @@ func openKeys(fsys vfs.FS, dir string, secrets [][]byte) (*Keys, []ringFile, err
 		for _, secret := range secrets {
 			k, err := decryptKeys(files[i].b, secret)
 			if err != nil {
-				return nil, files, err
+				return nil, err
 			}
 			if k != nil && (best == nil || len(k.list) > len(best.list)) {
 				best = k
 			}
 		}
 	}
-	if best == nil {
-		return nil, files, errSecret
-	}
-	return best, files, nil
+	return best, nil
 }
 
 func checkKeys(b []byte) error {
