@@ -86,6 +86,15 @@ func (p *passage) say(write func()) {
 	p.pings.waiting = append(p.pings.waiting, write)
 }
 
+// sayBehind is say, behind a message that is coming in for the own bus.
+func (p *passage) sayBehind(write func()) {
+	if u := &p.g.up; u.open && u.course == CourseLocal {
+		p.pings.waiting = append(p.pings.waiting, write)
+		return
+	}
+	p.say(write)
+}
+
 // between says what waits to be said, if this is a moment for it. The reader calls it.
 func (p *passage) between() {
 	if len(p.pings.waiting) == 0 || !p.up.Between() {
@@ -109,8 +118,8 @@ func (s *Server) UpstreamAddrs() map[string]bool {
 	return out
 }
 
-// Barrier waits until the servers upstream have taken everything that clients sent and that was passed on before. A
-// connection that ends meanwhile has nothing on its way any more.
+// Barrier waits until the servers upstream have taken everything that clients sent and that was passed on before, and
+// the own bus what a guide sent there before. A connection that ends meanwhile has nothing on its way any more.
 func (s *Server) Barrier(ctx context.Context) error {
 	var waits []<-chan struct{}
 	for _, c := range s.connected() {
@@ -124,7 +133,7 @@ func (s *Server) Barrier(ctx context.Context) error {
 				close(done)
 				return
 			}
-			p.say(func() { p.pings.send(c, p, func() { close(done) }) })
+			p.sayBehind(func() { p.pings.send(c, p, func() { close(done) }) })
 		})
 		waits = append(waits, either(done, c.gone))
 	}

@@ -82,6 +82,11 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 	if err := e.enter(s, PhaseRollingBack); err != nil {
 		return e.abort(s, PhaseEHDB, err)
 	}
+	if !o.Emergency { // what was on its way to the stream here when the fence rose is stored here
+		if err := e.barrier(fenced); err != nil {
+			return e.abort(s, PhaseEHDB, err)
+		}
+	}
 	if err := s.copy.SetRole(fenced, cutover.Standby); err != nil {
 		return e.keep(s, err)
 	}
