@@ -12,10 +12,14 @@ func talkers(ch chan<- prometheus.Metric, t *Talkers) {
 		{"ehdb_top_account_bytes_total", "Bytes from and to clients of the accounts with most.", "", t.AccountBytes},
 		{"ehdb_top_user_msgs_total", "Messages from and to the users with most.", "user", t.UserMsgs},
 		{"ehdb_top_user_bytes_total", "Bytes from and to the users with most.", "user", t.UserBytes},
-		{"ehdb_top_subject_msgs_total", "Messages published below the subjects with most: an estimate.",
-			"subject", t.SubjectMsgs},
-		{"ehdb_top_subject_bytes_total", "Bytes published below the subjects with most: an estimate.",
-			"subject", t.SubjectBytes},
+		{
+			"ehdb_top_subject_msgs_total", "Messages published below the subjects with most: an estimate.",
+			"subject", t.SubjectMsgs,
+		},
+		{
+			"ehdb_top_subject_bytes_total", "Bytes published below the subjects with most: an estimate.",
+			"subject", t.SubjectBytes,
+		},
 	} {
 		labels := []string{"account"}
 		if f.label != "" {
