@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,13 +32,24 @@ func ctl(t *testing.T, bin string, args ...string) (out string, code int) {
 	return stdout.String(), 0
 }
 
+// buildCtl returns ehdbctl, which is built for the first test that wants it.
 func buildCtl(t *testing.T) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "ehdbctl")
-	if out, err := exec.Command("go", "build", "-o", bin, "../cmd/ehdbctl").CombinedOutput(); err != nil {
-		t.Fatalf("building ehdbctl: %v\n%s", err, out)
+	builtCtl.Do(func() {
+		builtCtl.bin = filepath.Join(builtDir, "ehdbctl")
+		builtCtl.out, builtCtl.err = exec.Command("go", "build", "-o", builtCtl.bin, "../cmd/ehdbctl").CombinedOutput()
+	})
+	if builtCtl.err != nil {
+		t.Fatalf("building ehdbctl: %v\n%s", builtCtl.err, builtCtl.out)
 	}
-	return bin
+	return builtCtl.bin
+}
+
+var builtCtl struct {
+	sync.Once
+	bin string
+	out []byte
+	err error
 }
 
 // dumped returns the data of the records of a stream, by sequence, as ehdbctl shows them.

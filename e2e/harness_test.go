@@ -18,8 +18,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The binaries under test, built once by TestMain.
-var gatewayBin, natsCLI string
+// The binaries under test, built once by TestMain, and the directory for such.
+var gatewayBin, natsCLI, builtDir string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		gatewayBin = filepath.Join(dir, "ehdb-gateway")
+		builtDir, gatewayBin = dir, filepath.Join(dir, "ehdb-gateway")
 		natsCLI = filepath.Join("..", "bin", "nats")
 		if other := os.Getenv("EHDB_E2E_BIN"); other != "" { // to check the cases themselves: run them on a nats-server
 			gatewayBin = other

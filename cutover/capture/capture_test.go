@@ -383,7 +383,8 @@ func TestCaptureBackfill(t *testing.T) {
 	w := newWorld(t)
 	w.add(&nats.StreamConfig{Name: "S", Subjects: []string{"S.>"}})
 	for i := range n {
-		_, err := w.js.PublishAsync(fmt.Sprint("S.", i%100), []byte("some data that is not very long"))
+		_, err := w.js.PublishAsync(fmt.Sprint("S.", i%100), []byte("some data that is not very long"),
+			nats.StallWait(time.Minute)) // the server may be busy
 		w.check(err)
 	}
 	<-w.js.PublishAsyncComplete()
