@@ -150,6 +150,9 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 			return gateway.CourseShow, nil
 		}
 	case changing(verb):
+		if removing(verb) {
+			r.Scope.notes.removals.Add(1)
+		}
 		if f := r.Scope.Changed; f != nil {
 			f()
 		}

@@ -119,7 +119,7 @@ type Noted struct {
 
 // counters are the denominators of what was noted.
 type counters struct {
-	published, acknowledged, duplicates, refused, unanswered, unasked atomic.Uint64
+	published, acknowledged, duplicates, refused, unanswered, unasked, removals atomic.Uint64
 }
 
 // Counts are what has passed about a stream.
@@ -130,6 +130,7 @@ type Counts struct {
 	Refused      uint64 // answered with an error
 	Unanswered   uint64 // the connection ended, or too much was under way
 	Unasked      uint64 // messages that asked for no PubAck
+	Removals     uint64 // requests to delete or purge messages
 	InFlight     int64
 }
 
@@ -139,7 +140,7 @@ func (s *Scope) Counts() Counts {
 	return Counts{
 		Published: n.published.Load(), Acknowledged: n.acknowledged.Load(), Duplicates: n.duplicates.Load(),
 		Refused: n.refused.Load(), Unanswered: n.unanswered.Load(), Unasked: n.unasked.Load(),
-		InFlight: s.flight.Load(),
+		Removals: n.removals.Load(), InFlight: s.flight.Load(),
 	}
 }
 

@@ -141,6 +141,9 @@ var verbs = [][]byte{
 // changing are the verbs that change a stream or its consumers.
 func changing(verb []byte) bool { return slices.Contains(changes, string(verb)) }
 
+// removing are the verbs that remove messages.
+func removing(verb []byte) bool { return string(verb) == "STREAM.MSG.DELETE." || string(verb) == "STREAM.PURGE." }
+
 var changes = []string{
 	"CONSUMER.DURABLE.CREATE.", "CONSUMER.CREATE.", "CONSUMER.DELETE.", "CONSUMER.PAUSE.", "CONSUMER.RESET.",
 	"STREAM.MSG.DELETE.", "STREAM.CREATE.", "STREAM.DELETE.", "STREAM.PURGE.", "STREAM.RESTORE.", "STREAM.UPDATE.",
