@@ -349,6 +349,7 @@ func (a *app) stop() error {
 	a.closeFeeds()
 	if a.mover != nil {
 		a.mover.closePages()
+		a.mover.stop()
 	}
 	if a.streams != nil {
 		errs = append(errs, a.streams.stop())

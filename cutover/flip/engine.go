@@ -268,8 +268,11 @@ func (e *Engine) Watch(ctx context.Context, name cutover.Scope, by string) error
 	if err := e.record(&Entry{Scope: name, Event: EventShadow, By: by}); err != nil {
 		return err
 	}
+	if err := e.route(); err != nil {
+		return err
+	}
 	e.changed(name)
-	return e.route()
+	return nil
 }
 
 func (e *Engine) changed(name cutover.Scope) {

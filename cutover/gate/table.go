@@ -70,7 +70,7 @@ const (
 )
 
 // live is the age of what is measured all the time.
-var live = by{30, 10}
+var live = by{30, 30}
 
 // zero wants none of something, and yes that it is so.
 func zero(fact string, age by) check { return check{fact: fact, op: is, limit: same(0), age: age} }
@@ -97,7 +97,7 @@ var table = []gate{
 		{fact: ComparedAll, op: is, limit: same(1), age: live, grows: true},
 	}},
 	{id: "G4", title: "delivery parity: nothing stranded, figures add up", parity: true, checks: []check{
-		zero(Stranded, by{60, 20}), zero(Unbalanced, by{60, 20}), zero(Unseen, by{60, 20}),
+		zero(Stranded, by{60, 60}), zero(Unbalanced, by{60, 60}), zero(Unseen, by{60, 60}),
 	}},
 	{id: "G5", title: "everything can be compared", forceable: true, parity: true, checks: []check{
 		zero(NotCompared, live),
@@ -112,14 +112,14 @@ var table = []gate{
 		zero(APIUnknown, by{5 * minute, minute}), zero(Unsupported, by{5 * minute, minute}),
 	}},
 	{id: "G8", title: "nobody goes around the gateway", checks: []check{
-		zero(BypassConnections, by{minute, 20}), zero(BypassHoles, by{minute, 20}),
+		zero(BypassConnections, by{minute, minute}), zero(BypassHoles, by{minute, minute}),
 		yes(ProxyRequired, by{5 * minute, minute}),
 	}},
 	{id: "G9", title: "the state of every durable consumer is exact", checks: []check{
-		zero(Inexact, by{minute, 20}),
+		zero(Inexact, by{minute, minute}),
 	}},
 	{id: "G10", title: "every consumer with work is served", forceable: true, checks: []check{
-		zero(Silent, by{minute, 20}),
+		zero(Silent, by{minute, minute}),
 	}},
 	{id: "G11", title: "latency, unsaturated", forceable: true, checks: []check{
 		{fact: PublishP50, op: atMost, limit: by{1.2, 20}, age: by{hour, 5 * minute}, n: by{1000, 20}},
@@ -144,24 +144,24 @@ var table = []gate{
 		zero(OutOfOrder, live), zero(AppendFailed, live), zero(DedupeConflict, live),
 	}},
 	{id: "G17", title: "deduplication window carried over", forceable: true, checks: []check{
-		zero(DedupMissing, by{minute, 20}),
+		zero(DedupMissing, by{minute, minute}),
 	}},
 	{id: "G18", title: "configuration equal and quiet", forceable: true, checks: []check{
-		zero(ConfigDiffers, by{minute, 20}),
-		{fact: ConfigQuiet, op: atLeast, limit: by{10 * minute, 0}, age: by{minute, 20}, grows: true},
+		zero(ConfigDiffers, by{minute, minute}),
+		{fact: ConfigQuiet, op: atLeast, limit: by{10 * minute, 0}, age: by{minute, minute}, grows: true},
 	}},
 	{id: "G19", title: "autoscalers really watch", forceable: true, checks: []check{
 		zero(Unwatched, by{2 * minute, minute}),
 	}},
 	{id: "G20", title: "the authority is healthy", forceable: true, checks: []check{
-		zero(Regressions, by{minute, 20}), zero(Unhealthy, by{minute, 20}), zero(KnownIssues, by{day, day}),
+		zero(Regressions, by{minute, minute}), zero(Unhealthy, by{minute, minute}), zero(KnownIssues, by{day, day}),
 	}},
 	{id: "G21", title: "the way back is proven", checks: []check{
 		passed(ReverseProven, day), yes(MayPublish, by{hour, hour}),
 		{fact: Headroom, op: atLeast, limit: same(1), age: by{5 * minute, minute}},
 	}},
 	{id: "G22", title: "one gateway, clocks, room for a fence", forceable: true, checks: []check{
-		{fact: Gateways, op: is, limit: same(1), age: by{minute, 20}},
+		{fact: Gateways, op: is, limit: same(1), age: by{minute, minute}},
 		{fact: ClockSkew, op: atMost, limit: by{0.1, 1}, age: by{5 * minute, minute}},
 		{fact: FenceMemory, op: atLeast, limit: same(1), age: by{5 * minute, minute}},
 	}},

@@ -1,6 +1,7 @@
 package parity
 
 import (
+	"math"
 	"slices"
 	"sync"
 
@@ -8,6 +9,10 @@ import (
 
 	"github.com/noetl/ehdb-gateway/cutover"
 )
+
+// NotYet as the sequence of Watch says that what a consumer is offered is noted from now on, and that from which sequence
+// on that is everything will be said by another call.
+const NotYet = math.MaxUint64
 
 // Book keeps what passes: it is the ledger of acknowledgements and of deliveries, in memory and bounded. It implements
 // cutover.Ledger and cutover.Deliveries. Safe for concurrent use.
@@ -153,8 +158,10 @@ func (b *Book) Watch(scope cutover.Scope, consumer string, since uint64) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.consumers[consumer] == nil {
+	if o := p.consumers[consumer]; o == nil {
 		p.consumers[consumer] = &offers{since: since, set: roaring64.New()}
+	} else if o.since == NotYet {
+		o.since = since
 	}
 }
 

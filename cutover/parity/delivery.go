@@ -23,8 +23,11 @@ type Consumer struct {
 	Pending, AckPending   uint64 // num_pending, num_ack_pending
 	Redelivered           uint64
 	LastDelivery, LastAck time.Time // zero: never
-	Exact                 bool      // what is pending is known exactly, so that a transfer repeats nothing
-	WorstCase             uint64    // how many messages a transfer may repeat at most
+	// StreamLast is the stream's last sequence before the figures were read: what came behind it may be missing in them.
+	// 0: nothing came meanwhile.
+	StreamLast uint64
+	Exact      bool   // what is pending is known exactly, so that a transfer repeats nothing
+	WorstCase  uint64 // how many messages a transfer may repeat at most
 }
 
 // ConsumerReport is what delivery parity says of a consumer. Stored, Acked and the others count stored messages that
@@ -254,13 +257,14 @@ func (m *deliveryMemory) check(ctx context.Context, d *DeliveryCheck) ([]Consume
 			out = append(out, r)
 			continue
 		}
-		r, stranded := weigh(c, m.catalog.wanted(stored, c, since), set)
+		wanted := m.catalog.wanted(stored, c, since)
+		r, stranded := weigh(c, wanted, set)
 		r.Since = since
 		if err := d.name(ctx, &r, stranded); err != nil {
 			return nil, err
 		}
 		at, known := before[c.Name]
-		if r.Drift == 0 || !known {
+		if c.addsUp(r.Drift, wanted) || !known {
 			at = d.Now
 		}
 		m.balanced[c.Name] = at
@@ -268,6 +272,16 @@ func (m *deliveryMemory) check(ctx context.Context, d *DeliveryCheck) ([]Consume
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// addsUp reports whether a drift is explained by what came, or was acknowledged, between the reading of the figures and
+// of what is stored.
+func (c *Consumer) addsUp(drift int64, wanted *roaring64.Bitmap) bool {
+	if drift == 0 || c.StreamLast == 0 {
+		return drift == 0
+	}
+	late := int64(wanted.GetCardinality() - wanted.Rank(c.StreamLast)) //nolint:gosec // counts
+	return drift <= late && drift >= -int64(c.AckPending)              //nolint:gosec // a count
 }
 
 // name names the stranded sequences that are older than the window. Younger ones may be on their way.

@@ -74,7 +74,9 @@ func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, expect string) (
 			Status: st, Controls: p.parity.SelfTest(), Since: since, FenceBudget: flip.DefaultFence, Now: c.now,
 		}
 		c.facts = cmp.Facts()
-		c.holes(v, st.Unacknowledged, st.At)
+		if v.Phase == flip.PhaseShadow {
+			c.holes(v, st.Unacknowledged, st.At)
+		}
 	}
 	p.copyFacts(c, v)
 	p.serverFacts(ctx, c, scope, v)

@@ -247,8 +247,7 @@ func (p *Pilot) changed(s cutover.Scope) {
 		return
 	}
 	reverse := v.Phase == flip.PhaseEHDB
-	last, _ := v.Copy.Progress()
-	p.book.Open(s, last+1)
+	p.book.Open(s, p.noted(v)+1)
 	cfg := v.Config
 	st := parity.Stream{
 		Scope: s, Reverse: reverse, NATS: v.Upstream, EHDB: v.Copy, Config: &cfg, Expected: p.expected(s),
@@ -261,6 +260,23 @@ func (p *Pilot) changed(s cutover.Scope) {
 		p.o.Logger.Error("Stream {stream} is not compared: {error}",
 			slog.String("stream", s.String()), slog.Any("error", err))
 	}
+}
+
+// notedTime bounds the question from where on publishes are noted.
+const notedTime = 5 * time.Second
+
+// noted returns the sequence behind which every publish through the gateway is noted.
+func (p *Pilot) noted(v *flip.View) uint64 {
+	last, _ := v.Copy.Progress()
+	ctx, cancel := context.WithTimeout(context.Background(), notedTime)
+	defer cancel()
+	if p.o.Barrier(ctx) != nil { // what was on its way is stored
+		return last
+	}
+	if st, err := v.Upstream.State(ctx, false); err == nil {
+		last = max(last, st.LastSeq)
+	}
+	return last
 }
 
 // expected implements parity.Stream.Expected.
@@ -289,14 +305,27 @@ func (p *Pilot) consumersOf(s cutover.Scope) func(context.Context) ([]parity.Con
 		if err != nil || v.Phase != flip.PhaseShadow {
 			return nil, err // here they are checked by the stream itself, all the time
 		}
+		known, err := v.Upstream.Consumers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range known { // from here on what they deliver is noted, and nothing is said of it yet
+			p.book.Watch(s, i.Name, parity.NotYet)
+		}
+		before, err := v.Upstream.State(ctx, false)
+		if err != nil {
+			return nil, err
+		}
 		infos, err := v.Upstream.Consumers(ctx)
 		if err != nil {
 			return nil, err
 		}
 		out := make([]parity.Consumer, 0, len(infos))
 		for _, i := range infos {
-			p.book.Watch(s, i.Name, i.Delivered.Stream+1)
-			out = append(out, consumerOf(v, i))
+			p.book.Watch(s, i.Name, before.LastSeq+1)
+			c := consumerOf(v, i)
+			c.StreamLast = max(before.LastSeq, 1)
+			out = append(out, c)
 		}
 		return out, nil
 	}
@@ -304,18 +333,11 @@ func (p *Pilot) consumersOf(s cutover.Scope) func(context.Context) ([]parity.Con
 
 // consumerOf is a consumer of the servers, and how well its state is known here.
 func consumerOf(v *flip.View, i *server.ConsumerInfo) parity.Consumer {
-	pending, _, complete := v.Scope.Outstanding(i.Name)
-	n := 0
-	for seq := range pending {
-		if seq > i.AckFloor.Stream && seq <= i.Delivered.Stream {
-			n++
-		}
-	}
 	c := parity.Consumer{
 		Name: i.Name, Config: *i.Config, Side: "nats", Delivered: i.Delivered.Stream, AckFloor: i.AckFloor.Stream,
 		Pending: i.NumPending, AckPending: uint64(max(i.NumAckPending, 0)), //nolint:gosec // not negative
 		Redelivered: uint64(max(i.NumRedelivered, 0)), //nolint:gosec // not negative
-		Exact:       complete && n == i.NumAckPending,
+		Exact:       i.NumAckPending == 0 || v.Scope.Exact(i),
 	}
 	if !c.Exact {
 		c.WorstCase = c.AckPending

@@ -142,7 +142,9 @@ var verbs = [][]byte{
 func changing(verb []byte) bool { return slices.Contains(changes, string(verb)) }
 
 // removing are the verbs that remove messages.
-func removing(verb []byte) bool { return string(verb) == "STREAM.MSG.DELETE." || string(verb) == "STREAM.PURGE." }
+func removing(verb []byte) bool {
+	return string(verb) == "STREAM.MSG.DELETE." || string(verb) == "STREAM.PURGE."
+}
 
 var changes = []string{
 	"CONSUMER.DURABLE.CREATE.", "CONSUMER.CREATE.", "CONSUMER.DELETE.", "CONSUMER.PAUSE.", "CONSUMER.RESET.",

@@ -18,11 +18,12 @@ const maxTracked = 1 << 20
 // tracker is what the consumers of a stream have delivered by way of the gateway and what has no ack yet: the state
 // that nats-server's API counts but does not tell.
 type tracker struct {
+	since     time.Time
 	mu        sync.Mutex
 	consumers map[string]*tracked
 }
 
-func (t *tracker) init() { t.consumers = make(map[string]*tracked) }
+func (t *tracker) init() { t.since, t.consumers = time.Now(), make(map[string]*tracked) }
 
 // tracked is one consumer.
 type tracked struct {
@@ -30,8 +31,9 @@ type tracked struct {
 	acked   map[uint64]struct{} // done and above the floor that is known
 	floor   uint64              // everything up to here is done
 	policy  server.AckPolicy
-	known   bool // policy and floor are known
-	flooded bool // more was outstanding than is tracked
+	known   bool   // policy and floor are known
+	joined  uint64 // what was delivered up to here was not seen
+	flooded bool   // more was outstanding than is tracked
 }
 
 // Delivery is one message that was delivered and is not acknowledged.
@@ -127,6 +129,9 @@ func (t *tracker) settle(info *server.ConsumerInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.of([]byte(info.Name))
+	if !c.known && info.Created.Before(t.since) {
+		c.joined = info.Delivered.Stream
+	}
 	c.known, c.policy, c.floor = true, info.Config.AckPolicy, info.AckFloor.Stream
 	below := func(seq uint64) bool { return seq <= c.floor }
 	maps.DeleteFunc(c.pending, func(seq uint64, _ Delivery) bool { return below(seq) })
@@ -161,6 +166,14 @@ func (s *Scope) Seed(consumer string, policy server.AckPolicy, state *server.Con
 	s.tracker.mu.Lock()
 	defer s.tracker.mu.Unlock()
 	s.tracker.consumers[consumer] = c
+}
+
+// Exact reports whether all that a consumer of the servers has outstanding was seen: a transfer repeats nothing.
+func (s *Scope) Exact(info *server.ConsumerInfo) bool {
+	s.tracker.mu.Lock()
+	defer s.tracker.mu.Unlock()
+	c := s.tracker.consumers[info.Name]
+	return c != nil && c.known && !c.flooded && info.AckFloor.Stream >= c.joined
 }
 
 // Outstanding returns what a consumer has delivered through the gateway without an ack, by stream sequence, and the

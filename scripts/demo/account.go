@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// accounting is what became of every message.
+type accounting struct {
+	Published    int       `json:"published"` // acknowledged
+	Delivered    int       `json:"delivered"` // and acknowledged by a worker, confirmed
+	Jobs         int       `json:"jobs"`
+	JobsDone     int       `json:"jobs_done"`
+	Lost         int       `json:"lost"`
+	Duplicated   int       `json:"duplicated"` // delivered once more behind a confirmed ack
+	Disordered   int       `json:"disordered"` // steps of the ordered consumer that were none
+	Counted      int64     `json:"counted"`
+	Objects      int64     `json:"objects"`
+	Retries      int64     `json:"retries"` // what programs tried again, around restarts and kills
+	ClientErrors []string  `json:"client_errors"`
+	FenceMillis  []float64 `json:"fence_ms"`
+	P50Millis    float64   `json:"publish_p50_ms"`
+	P99Millis    float64   `json:"publish_p99_ms"`
+}
+
+// account sums up.
+func (l *load) account(s *site) *accounting {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := &accounting{
+		Published: len(l.acked), Jobs: len(l.jobs), Duplicated: l.after, Disordered: l.disorder, Counted: l.counted.Load(),
+		Objects: l.objects.Load(), Retries: l.retries.Load(), ClientErrors: append([]string{}, l.errs...),
+	}
+	for id := range l.acked {
+		if l.confirmed[id] > 0 {
+			a.Delivered++
+		} else {
+			a.Lost++
+		}
+	}
+	for id := range l.jobs {
+		if l.jobsDone[id] > 0 {
+			a.JobsDone++
+		} else {
+			a.Lost++
+		}
+	}
+	for _, f := range s.fences {
+		a.FenceMillis = append(a.FenceMillis, f*1000) //nolint:mnd // milliseconds
+	}
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	a.P50Millis, a.P99Millis = ms(quantile(l.latency, 0.5)), ms(quantile(l.latency, 0.99)) //nolint:mnd // quantiles
+	return a
+}
+
+// print writes the accounting for people.
+func (a *accounting) print() {
+	longest := 0.0
+	for _, f := range a.FenceMillis {
+		longest = max(longest, f)
+	}
+	fmt.Printf(`
+published      %d, and %d jobs
+delivered      %d, and %d jobs
+lost           %d
+duplicated     %d
+out of order   %d
+counted        %d by compare-and-swap
+objects        %d put and read back
+client errors  %d (%d tries again around the restart and the kill)
+fence          at most %.0f ms
+publish        %.1f ms at the median, %.1f ms at the 99th percentile
+`, a.Published, a.Jobs, a.Delivered, a.JobsDone, a.Lost, a.Duplicated, a.Disordered, a.Counted, a.Objects,
+		len(a.ClientErrors), a.Retries, longest, a.P50Millis, a.P99Millis)
+	for _, e := range a.ClientErrors {
+		fmt.Println("  ", e)
+	}
+}
+
+// check is an error if something was not as it should be.
+func (a *accounting) check() error {
+	var errs []error
+	if a.Lost > 0 {
+		errs = append(errs, fmt.Errorf("%d messages were lost", a.Lost))
+	}
+	if a.Duplicated > 0 {
+		errs = append(errs, fmt.Errorf("%d messages came again behind their ack", a.Duplicated))
+	}
+	if a.Disordered > 0 {
+		errs = append(errs, fmt.Errorf("the ordered consumer was out of order %d times", a.Disordered))
+	}
+	if n := len(a.ClientErrors); n > 0 {
+		errs = append(errs, fmt.Errorf("clients saw %d errors, the first: %s", n, a.ClientErrors[0]))
+	}
+	if a.Published == 0 || a.Jobs == 0 || a.Objects == 0 || a.Counted == 0 {
+		errs = append(errs, errors.New("a program did nothing"))
+	}
+	return errors.Join(errs...)
+}

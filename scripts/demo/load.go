@@ -1,0 +1,391 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// load is the programs that use the streams, and what they have seen.
+type load struct {
+	s      *site
+	o      *options
+	ctx    context.Context // of the programs
+	cancel context.CancelFunc
+	quit   chan struct{} // publishers end
+	wg     sync.WaitGroup
+	conns  []*nats.Conn
+
+	mu        sync.Mutex
+	acked     map[string]uint64 // sequences, by id
+	confirmed map[string]int    // acks that were confirmed, by id
+	after     int               // deliveries behind a confirmed ack
+	ordered   uint64            // last sequence that the ordered consumer has seen
+	disorder  int
+	latency   []time.Duration
+	errs      []string
+
+	jobs, jobsDone map[string]int
+	counted        atomic.Int64
+	objects        atomic.Int64
+	retries        atomic.Int64
+}
+
+func (l *load) connect() (jetstream.JetStream, error) {
+	nc, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", l.s.port), nats.MaxReconnects(-1),
+		nats.ReconnectWait(50*time.Millisecond), nats.RetryOnFailedConnect(true),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { l.fail("connection", err) }))
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	l.conns = append(l.conns, nc)
+	l.mu.Unlock()
+	return jetstream.New(nc)
+}
+
+// startLoad makes the streams, by way of the gateway, and starts the programs.
+func startLoad(ctx context.Context, s *site, o *options) (*load, error) {
+	l := &load{
+		s: s, o: o, quit: make(chan struct{}), acked: map[string]uint64{}, confirmed: map[string]int{},
+		jobs: map[string]int{}, jobsDone: map[string]int{},
+	}
+	l.ctx, l.cancel = context.WithCancel(ctx)
+	js, err := l.connect()
+	if err != nil {
+		return nil, err
+	}
+	orders, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}})
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: "JOBS", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy,
+	})
+	if err != nil {
+		return nil, err
+	}
+	kv, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "COUNTERS"})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := kv.PutString(ctx, "n", "0"); err != nil {
+		return nil, err
+	}
+	if _, err := js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: "FILES"}); err != nil {
+		return nil, err
+	}
+	for _, s := range []jetstream.Stream{orders, jobs} {
+		if _, err := s.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "W", AckWait: 10 * time.Second}); err != nil {
+			return nil, err
+		}
+	}
+	return l, l.begin()
+}
+
+// begin starts the programs.
+func (l *load) begin() error {
+	workers := max(l.o.clients-8, 4) //nolint:mnd // the others are 8
+	every := time.Duration(workers) * time.Second / time.Duration(max(l.o.rate, 1))
+	for w := range workers {
+		js, err := l.connect()
+		if err != nil {
+			return err
+		}
+		l.wg.Go(func() { l.publish(js, w, every) })
+	}
+	for _, program := range []func(jetstream.JetStream){
+		l.consume, l.consume, l.order, l.work, l.work, l.count, l.count, l.object,
+	} {
+		js, err := l.connect()
+		if err != nil {
+			return err
+		}
+		l.wg.Go(func() { program(js) })
+	}
+	return nil
+}
+
+func (l *load) fail(what string, err error) {
+	if l.ctx.Err() != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.errs = append(l.errs, what+": "+err.Error())
+}
+
+func (l *load) quitting() bool {
+	select {
+	case <-l.quit:
+		return true
+	case <-l.ctx.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// patience is how long a program tries again what failed because the gateway was killed or restarted.
+const patience = 20 * time.Second
+
+// insist tries until something succeeds, as programs that reconnect do.
+func (l *load) insist(what string, try func() error) bool {
+	for end := time.Now().Add(patience); ; {
+		err := try()
+		if err == nil {
+			return true
+		}
+		if l.ctx.Err() != nil {
+			return false
+		}
+		if time.Now().After(end) {
+			l.fail(what, err)
+			return false
+		}
+		l.retries.Add(1)
+		time.Sleep(20 * time.Millisecond) //nolint:mnd // not at once
+	}
+}
+
+// publish is one publisher. What it is not sure of it publishes again under the same id.
+func (l *load) publish(js jetstream.JetStream, w int, every time.Duration) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for i := 0; !l.quitting(); i++ {
+		<-t.C
+		subject := "orders."
+		if i%4 == 3 { //nolint:mnd // every fourth message is a job
+			subject = "jobs."
+		}
+		id := fmt.Sprintf("%d-%d", w, i)
+		since := time.Now()
+		var seq uint64
+		ok := l.insist("publish", func() error {
+			ctx, cancel := context.WithTimeout(l.ctx, 5*time.Second)
+			defer cancel()
+			ack, err := js.Publish(ctx, subject+strconv.Itoa(w), []byte(id), jetstream.WithMsgID(id))
+			if err == nil {
+				seq = ack.Sequence
+			}
+			return err
+		})
+		if !ok {
+			continue
+		}
+		l.mu.Lock()
+		if subject == "jobs." {
+			l.jobs[id]++
+		} else {
+			l.acked[id] = seq
+		}
+		l.latency = append(l.latency, time.Since(since))
+		l.mu.Unlock()
+	}
+}
+
+// messages calls fn with the messages of a durable consumer until the load ends.
+func (l *load) messages(js jetstream.JetStream, stream string, fn func(jetstream.Msg)) {
+	for l.ctx.Err() == nil {
+		c, err := js.Consumer(l.ctx, stream, "W")
+		if err != nil {
+			time.Sleep(20 * time.Millisecond) //nolint:mnd // not at once
+			continue
+		}
+		it, err := c.Messages(jetstream.PullMaxMessages(100), jetstream.PullExpiry(2*time.Second))
+		if err != nil {
+			continue
+		}
+		stop := context.AfterFunc(l.ctx, it.Stop)
+		for {
+			m, err := it.Next()
+			if errors.Is(err, jetstream.ErrMsgIteratorClosed) || l.ctx.Err() != nil {
+				break
+			}
+			if err == nil {
+				fn(m)
+			}
+		}
+		stop()
+	}
+}
+
+// consume is one worker on ORDERS.
+func (l *load) consume(js jetstream.JetStream) {
+	l.messages(js, "ORDERS", func(m jetstream.Msg) {
+		id := string(m.Data())
+		l.mu.Lock()
+		if l.confirmed[id] > 0 {
+			l.after++
+		}
+		l.mu.Unlock()
+		if l.confirm(m) {
+			l.mu.Lock()
+			l.confirmed[id]++
+			l.mu.Unlock()
+		}
+	})
+}
+
+// confirm acknowledges a message and waits for the answer.
+func (l *load) confirm(m jetstream.Msg) bool {
+	ctx, cancel := context.WithTimeout(l.ctx, 2*time.Second)
+	defer cancel()
+	return m.DoubleAck(ctx) == nil // if not, it comes again
+}
+
+// work is one worker on JOBS, which refuses every tenth job once.
+func (l *load) work(js jetstream.JetStream) {
+	refused := map[string]bool{}
+	l.messages(js, "JOBS", func(m jetstream.Msg) {
+		id := string(m.Data())
+		if len(id)%10 == 5 && !refused[id] { //nolint:mnd // some of them
+			refused[id] = true
+			_ = m.Nak()
+			return
+		}
+		l.mu.Lock()
+		if l.jobsDone[id] > 0 {
+			l.after++
+		}
+		l.mu.Unlock()
+		if l.confirm(m) {
+			l.mu.Lock()
+			l.jobsDone[id]++
+			l.mu.Unlock()
+		}
+	})
+}
+
+// order reads ORDERS with an ordered consumer: everything, in order.
+func (l *load) order(js jetstream.JetStream) {
+	s, err := js.Stream(l.ctx, "ORDERS")
+	if err != nil {
+		l.fail("ordered consumer", err)
+		return
+	}
+	c, err := s.OrderedConsumer(l.ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		l.fail("ordered consumer", err)
+		return
+	}
+	cc, err := c.Consume(func(m jetstream.Msg) {
+		md, err := m.Metadata()
+		if err != nil {
+			l.fail("ordered consumer", err)
+			return
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if md.Sequence.Stream != l.ordered+1 {
+			l.disorder++
+		}
+		l.ordered = md.Sequence.Stream
+	})
+	if err != nil {
+		l.fail("ordered consumer", err)
+		return
+	}
+	<-l.ctx.Done()
+	cc.Stop()
+}
+
+// count counts by compare-and-swap.
+func (l *load) count(js jetstream.JetStream) {
+	var kv jetstream.KeyValue
+	if !l.insist("bucket", func() (err error) { kv, err = js.KeyValue(l.ctx, "COUNTERS"); return err }) {
+		return
+	}
+	for !l.quitting() {
+		ctx, cancel := context.WithTimeout(l.ctx, 5*time.Second)
+		e, err := kv.Get(ctx, "n")
+		if err == nil {
+			n, _ := strconv.Atoi(string(e.Value()))
+			if _, err = kv.Update(ctx, "n", []byte(strconv.Itoa(n+1)), e.Revision()); err == nil {
+				l.counted.Add(1)
+			}
+		}
+		cancel()
+		time.Sleep(5 * time.Millisecond) //nolint:mnd // some others use the machine
+	}
+}
+
+// object puts and gets a file of a megabyte, over and over.
+func (l *load) object(js jetstream.JetStream) {
+	data := make([]byte, 1<<20)
+	_, _ = rand.Read(data) // never fails
+	for !l.quitting() {
+		ok := l.insist("object", func() error {
+			ctx, cancel := context.WithTimeout(l.ctx, 15*time.Second)
+			defer cancel()
+			o, err := js.ObjectStore(ctx, "FILES")
+			if err != nil {
+				return err
+			}
+			if _, err := o.PutBytes(ctx, "file", data); err != nil {
+				return err
+			}
+			got, err := o.GetBytes(ctx, "file")
+			if err == nil && !bytes.Equal(got, data) {
+				return errors.New("another file came back")
+			}
+			return err
+		})
+		if ok {
+			l.objects.Add(1)
+		}
+		time.Sleep(300 * time.Millisecond) //nolint:mnd // some others use the machine
+	}
+}
+
+// rest lets the load run for a while.
+func (l *load) rest(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(l.o.pause):
+	}
+}
+
+// stop ends the publishers and waits until everything was consumed.
+func (l *load) stop(ctx context.Context) {
+	close(l.quit)
+	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+		l.mu.Lock()
+		done := len(l.confirmed) >= len(l.acked) && len(l.jobsDone) >= len(l.jobs) && l.ordered >= uint64(len(l.acked))
+		l.mu.Unlock()
+		if done {
+			break
+		}
+	}
+	l.halt()
+}
+
+// halt ends the programs.
+func (l *load) halt() {
+	l.cancel()
+	l.wg.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, nc := range l.conns {
+		nc.Close()
+	}
+}
+
+// quantile is the q-th of sorted durations.
+func quantile(d []time.Duration, q float64) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	d = slices.Sorted(slices.Values(d))
+	return d[min(int(q*float64(len(d))), len(d)-1)]
+}
