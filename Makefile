@@ -64,9 +64,10 @@ conformance: build
 	@test -x $(CONFORMANCE_DIR)/run || { echo "the conformance harness is not at $(CONFORMANCE_DIR): set CONFORMANCE_DIR"; exit 1; }
 	$(CONFORMANCE_DIR)/run $(CURDIR)/$(BIN)/ehdb-gateway $(CURDIR)/$(BIN)/conformance.json $(CONFORMANCEFLAGS)
 
-## demo: the cutover from a live nats-server, end to end
-demo:
-	@echo "make demo comes with the cutover, which is not there yet; until then: make run, and the tour in README.md"; exit 1
+## demo: the cutover from a live nats-server, end to end, with the accounting of every message; flags in DEMOFLAGS
+demo: build
+	GOBIN=$(CURDIR)/bin $(GO) install github.com/nats-io/nats-server/v2@v2.15.2
+	$(GO) run ./scripts/demo -gateway bin/ehdb-gateway -nats bin/nats-server $(DEMOFLAGS)
 
 clean:
 	rm -rf $(BIN)

@@ -53,6 +53,18 @@ func (b *Book) Open(scope cutover.Scope, first uint64) {
 	b.streams[scope] = &page{first: first, from: first, consumers: map[string]*offers{}}
 }
 
+// From says that only from first on every acknowledgement was noted.
+func (b *Book) From(scope cutover.Scope, first uint64) {
+	p := b.page(scope)
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.first, p.from = max(p.first, first), max(p.from, first)
+	p.entries = slices.DeleteFunc(p.entries, func(e cutover.Acked) bool { return e.Seq < p.first })
+}
+
 // Close forgets a stream.
 func (b *Book) Close(scope cutover.Scope) {
 	b.mu.Lock()

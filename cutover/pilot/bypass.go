@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -30,23 +31,25 @@ func (p *Pilot) bypass(ctx context.Context, c *collector, account string) {
 	defer cancel()
 	n, total := 0, 0
 	var who []string
-	own := p.o.Addrs()
+	var all []*server.ConnInfo
+	own := p.o.Addrs() // clients come and go meanwhile
 	for _, at := range p.o.Monitor {
 		list, err := connections(ctx, at)
 		if err != nil {
-			p.o.Logger.Debug("Connections of server {server} are not known: {error}",
-				slog.String("server", at.Host), slog.Any("error", err))
+			p.o.Logger.Debug("connections of a server", slog.Any("error", err))
 			return
 		}
-		for _, conn := range list {
-			if conn.Account != "" && conn.Account != account || strings.HasPrefix(conn.Name, "ehdb-gateway ") {
-				continue
-			}
-			total++
-			if addr := net.JoinHostPort(conn.IP, strconv.Itoa(conn.Port)); !own[addr] {
-				n++
-				who = append(who, fmt.Sprintf("%s %s %s %q", addr, conn.Lang, conn.Version, conn.Name))
-			}
+		all = append(all, list...)
+	}
+	maps.Copy(own, p.o.Addrs())
+	for _, conn := range all {
+		if conn.Account != "" && conn.Account != account || strings.HasPrefix(conn.Name, "ehdb-gateway ") {
+			continue
+		}
+		total++
+		if addr := net.JoinHostPort(conn.IP, strconv.Itoa(conn.Port)); !own[addr] {
+			n++
+			who = append(who, fmt.Sprintf("%s %s %s %q", addr, conn.Lang, conn.Version, conn.Name))
 		}
 	}
 	const most = 10

@@ -247,7 +247,9 @@ func (p *Pilot) changed(s cutover.Scope) {
 		return
 	}
 	reverse := v.Phase == flip.PhaseEHDB
-	p.book.Open(s, p.noted(v)+1)
+	last, _ := v.Copy.Progress()
+	p.book.Open(s, last+1)
+	p.book.From(s, p.noted(v)+1)
 	cfg := v.Config
 	st := parity.Stream{
 		Scope: s, Reverse: reverse, NATS: v.Upstream, EHDB: v.Copy, Config: &cfg, Expected: p.expected(s),

@@ -263,9 +263,11 @@ func (s *site) moveAll(ctx context.Context, verb, to string) error {
 	for _, name := range streams {
 		var m face.Move
 		err := await(ctx, verb+" of "+name, func() error {
-			return s.call(ctx, http.MethodPost, face.Base+verb, map[string]any{
-				"by": "demo", "reason": "a demo", "scope": "$G/" + name, "retries": 5, "force": forced,
-			}, &m)
+			ask := map[string]any{"by": "demo", "reason": "a demo", "scope": "$G/" + name}
+			if to == "ehdb" {
+				ask["retries"], ask["force"] = 5, forced
+			}
+			return s.call(ctx, http.MethodPost, face.Base+verb, ask, &m)
 		})
 		if err != nil {
 			return err
