@@ -420,11 +420,12 @@ func TestNothingInjected(t *testing.T) {
 	if os.Getenv("EHDB_SLOW") != "" {
 		length = 10 * time.Minute
 	}
-	js, nc := natsServer(t, jetstream.StreamConfig{MaxMsgs: 500, AllowDirect: true})
-	other, onc := natsServer(t, jetstream.StreamConfig{MaxMsgs: 500})
+	const most = 800 // well above what comes within the window: the rest is compared, or was removed by the limit
+	js, nc := natsServer(t, jetstream.StreamConfig{MaxMsgs: most, AllowDirect: true})
+	other, onc := natsServer(t, jetstream.StreamConfig{MaxMsgs: most})
 	a, c := natsReader{nc, js}, natsReader{onc, other}
 	e := newEngineWindow(t, nil, 4*time.Second) // far above the lag of this copier on a machine that is busy
-	cfg := &server.StreamConfig{MaxMsgs: 500}
+	cfg := &server.StreamConfig{MaxMsgs: most}
 	if err := e.Attach(Stream{Scope: testScope, Reverse: true, NATS: c, EHDB: a, Config: cfg}); err != nil {
 		t.Fatal(err)
 	}
