@@ -10,8 +10,8 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover"
 )
 
-// NotYet as the sequence of Watch says that what a consumer is offered is noted from now on, and that from which sequence
-// on that is everything will be said by another call.
+// NotYet as the sequence of Watch says that what a consumer is offered is noted from now on, and that from which
+// sequence on that is everything will be said by another call.
 const NotYet = math.MaxUint64
 
 // Book keeps what passes: it is the ledger of acknowledgements and of deliveries, in memory and bounded. It implements

@@ -23,8 +23,8 @@ type Consumer struct {
 	Pending, AckPending   uint64 // num_pending, num_ack_pending
 	Redelivered           uint64
 	LastDelivery, LastAck time.Time // zero: never
-	// StreamLast is the stream's last sequence before the figures were read: what came behind it may be missing in them.
-	// 0: nothing came meanwhile.
+	// StreamLast is the stream's last sequence before the figures were read: what came behind it may be missing in
+	// them. 0: nothing came meanwhile.
 	StreamLast uint64
 	Exact      bool   // what is pending is known exactly, so that a transfer repeats nothing
 	WorstCase  uint64 // how many messages a transfer may repeat at most

@@ -270,7 +270,7 @@ const notedTime = 5 * time.Second
 // noted returns the sequence behind which every publish through the gateway is noted.
 func (p *Pilot) noted(v *flip.View) uint64 {
 	last, _ := v.Copy.Progress()
-	ctx, cancel := context.WithTimeout(context.Background(), notedTime)
+	ctx, cancel := context.WithTimeout(context.Background(), notedTime) //nolint:forbidigo // the engine has none
 	defer cancel()
 	if p.o.Barrier(ctx) != nil { // what was on its way is stored
 		return last

@@ -29,8 +29,9 @@ func (l *load) account(s *site) *accounting {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := &accounting{
-		Published: len(l.acked), Jobs: len(l.jobs), Duplicated: l.after, Disordered: l.disorder, Counted: l.counted.Load(),
-		Objects: l.objects.Load(), Retries: l.retries.Load(), ClientErrors: append([]string{}, l.errs...),
+		Published: len(l.acked), Jobs: len(l.jobs), Duplicated: l.after, Disordered: l.disorder,
+		Counted: l.counted.Load(), Objects: l.objects.Load(), Retries: l.retries.Load(),
+		ClientErrors: append([]string{}, l.errs...),
 	}
 	for id := range l.acked {
 		if l.confirmed[id] > 0 {

@@ -86,7 +86,8 @@ func startLoad(ctx context.Context, s *site, o *options) (*load, error) {
 		return nil, err
 	}
 	for _, s := range []jetstream.Stream{orders, jobs} {
-		if _, err := s.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "W", AckWait: 10 * time.Second}); err != nil {
+		worker := jetstream.ConsumerConfig{Durable: "W", AckWait: 10 * time.Second}
+		if _, err := s.CreateConsumer(ctx, worker); err != nil {
 			return nil, err
 		}
 	}
@@ -359,7 +360,8 @@ func (l *load) rest(ctx context.Context) {
 // stop ends the publishers and waits until everything was consumed.
 func (l *load) stop(ctx context.Context) {
 	close(l.quit)
-	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+	end := time.Now().Add(time.Minute)
+	for ; time.Now().Before(end) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		l.mu.Lock()
 		done := len(l.confirmed) >= len(l.acked) && len(l.jobsDone) >= len(l.jobs) && l.ordered >= uint64(len(l.acked))
 		l.mu.Unlock()

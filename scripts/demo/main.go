@@ -1,6 +1,6 @@
-// Command demo shows a cutover from a live nats-server, end to end: it starts a real nats-server, the gateway in front of
-// it and programs that use streams, walks nats, shadow, a rehearsal, flip, SIGKILL, rollback and flip again while they
-// work, and keeps account of every message.
+// Command demo shows a cutover from a live nats-server, end to end: it starts a real nats-server, the gateway in front
+// of it and programs that use streams, walks nats, shadow, a rehearsal, flip, SIGKILL, rollback and flip again while
+// they work, and keeps account of every message.
 //
 //	go run ./scripts/demo -gateway bin/ehdb-gateway -nats bin/nats-server
 //

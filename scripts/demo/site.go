@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -58,7 +59,11 @@ func freePort() (int, error) {
 		return 0, err
 	}
 	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil //nolint:forcetypeassert // a TCP listener
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(port)
 }
 
 func (s *site) say(format string, args ...any) {
@@ -175,7 +180,8 @@ func (s *site) call(ctx context.Context, method, path string, body, to any) erro
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("http://127.0.0.1:%d%s", s.http, path), bytes.NewReader(doc))
+	url := fmt.Sprintf("http://127.0.0.1:%d%s", s.http, path)
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(doc))
 	if err != nil {
 		return err
 	}
@@ -251,7 +257,8 @@ func (s *site) rehearse(ctx context.Context) error {
 var forced = map[string]string{
 	"G5": "a demo", "G6": "the machine is shared with the load", "G7": "API answers are not compared",
 	"G10": "a demo", "G11": "latency is not compared before the flip", "G12": "comes below", "G13": "a demo",
-	"G14": "a demo", "G17": "message ids are younger than the window", "G18": "a demo", "G20": "a demo", "G22": "a demo",
+	"G14": "a demo", "G17": "message ids are younger than the window", "G18": "a demo", "G20": "a demo",
+	"G22": "a demo",
 }
 
 func (s *site) flipAll(ctx context.Context) error { return s.moveAll(ctx, "/flip", "ehdb") }
@@ -273,7 +280,8 @@ func (s *site) moveAll(ctx context.Context, verb, to string) error {
 			return err
 		}
 		s.fences = append(s.fences, m.Fence)
-		s.say("            %-12s -> %-4s held %4.0f ms, lost %d, twice at most %d", name, to, m.Fence*1000, m.Lost, m.Duplicates) //nolint:mnd // milliseconds
+		s.say("            %-12s -> %-4s held %4.0f ms, lost %d, twice at most %d",
+			name, to, m.Fence*1000, m.Lost, m.Duplicates) //nolint:mnd // milliseconds
 	}
 	return nil
 }
