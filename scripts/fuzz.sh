@@ -13,6 +13,8 @@ one() { # PACKAGE DIR TARGET BINARY
   if out=$(cd "$2" && "$4" -test.run '^$' -test.fuzz "^$3\$" -test.fuzztime "$time" -test.parallel 1 \
     -test.fuzzcachedir "$corpus/$1" 2>&1); then
     echo "ok   $1 $3: $(grep -o 'execs: [0-9]*' <<< "$out" | tail -1)"
+  elif grep -q 'context deadline exceeded' <<< "$out" && ! grep -q 'Failing input' <<< "$out"; then
+    echo "ok   $1 $3: (go reports the end of the time as a failure now and then; a real one names its input)"
   else
     echo "FAIL $1 $3"
     echo "$out"
