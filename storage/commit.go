@@ -192,6 +192,7 @@ func (w *writer) append(g *group) (int, error) {
 		if wait == minRetry {
 			w.refuse(&w.err, &noSpaceError{textFull, err})
 		}
+		w.space.kick() // who makes room may not have noticed, and sleep
 		select {
 		case <-time.After(wait):
 		case <-w.quit:
