@@ -16,6 +16,9 @@ type Pair struct {
 	Authority, Copy cutover.Reader
 	// Reverse: the authority is EHDB and the copy NATS, which gives times of its own. Times are not compared then.
 	Reverse bool
+	// Untimed tells records that have another time on either side for good: the servers got them by the chain, while EHDB
+	// was the authority. nil: there are none.
+	Untimed func(seq uint64) bool
 	Config  *server.StreamConfig
 	Ledger  cutover.Ledger // nil: there is no third witness
 	// Settled is the time, in Unix nanoseconds, after which things are too young to be compared: math.MaxInt64 when
@@ -360,14 +363,17 @@ func (p *Pair) noteUnacked(g *Progress, seq uint64, s sight) {
 // maxUnacked is how many of the latest records without an acknowledgement are named.
 const maxUnacked = 100
 
+// timed reports whether both sides should have the same time for a record.
+func (p *Pair) timed(seq uint64) bool { return !p.Reverse && (p.Untimed == nil || !p.Untimed(seq)) }
+
 // absorb adds a sequence to the digests.
 func (g *Progress) absorb(p *Pair, seq uint64, s sight) {
 	f := g.leaves.at(seq)
 	if s.a != nil {
-		f.authority = chain(f.authority, s.a, !p.Reverse)
+		f.authority = chain(f.authority, s.a, p.timed(seq))
 	}
 	if s.c != nil {
-		f.copy = chain(f.copy, s.c, !p.Reverse)
+		f.copy = chain(f.copy, s.c, p.timed(seq))
 	}
 }
 
@@ -400,7 +406,7 @@ func (p *Pair) both(s sight) (State, string) {
 	switch {
 	case s.a.hash != s.c.hash:
 		return Mismatch, reasonContent
-	case !p.Reverse && s.a.time != s.c.time:
+	case s.a.time != s.c.time && p.timed(s.a.seq):
 		return Mismatch, "time"
 	case s.l != nil && s.l.Hash != 0 && s.l.Hash != s.a.hash && rulesOf(p.Config).exact:
 		return Mismatch, "both differ from what was published"

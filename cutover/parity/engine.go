@@ -37,6 +37,7 @@ type Stream struct {
 	Scope      cutover.Scope
 	Reverse    bool // the authority is EHDB
 	NATS, EHDB cutover.Reader
+	Untimed    func(seq uint64) bool // as Pair.Untimed
 	Config     *server.StreamConfig
 	// Expected returns the last sequence that the copy is expected to have by now, and why it is not all: "" when the
 	// copy follows. nil: it follows.

@@ -116,7 +116,7 @@ func (p *Pair) Explain(ctx context.Context, seq uint64) (*Finding, error) {
 		return nil, err
 	}
 	if a != nil && c != nil {
-		f.Field, f.Offset = difference(a, c, !p.Reverse)
+		f.Field, f.Offset = difference(a, c, p.timed(seq))
 	}
 	switch {
 	case s.a == nil && s.c == nil && s.l == nil && seq > max(b.last, b.copyLast):

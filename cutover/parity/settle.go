@@ -280,10 +280,10 @@ func (g *Progress) leaf(ctx context.Context, p *Pair, f *leaf) error {
 			return true
 		}
 		if s.a != nil {
-			f.authority = chain(f.authority, s.a, !p.Reverse)
+			f.authority = chain(f.authority, s.a, p.timed(s.a.seq))
 		}
 		if s.c != nil {
-			f.copy = chain(f.copy, s.c, !p.Reverse)
+			f.copy = chain(f.copy, s.c, p.timed(s.c.seq))
 		}
 		return true
 	})

@@ -67,7 +67,7 @@ type Run struct {
 func (w *watch) pair() *Pair {
 	now := w.e.o.Clock()
 	p := &Pair{
-		Scope: w.s.Scope, Authority: w.s.NATS, Copy: w.s.EHDB, Reverse: w.s.Reverse, Config: w.s.Config,
+		Scope: w.s.Scope, Authority: w.s.NATS, Copy: w.s.EHDB, Reverse: w.s.Reverse, Untimed: w.s.Untimed, Config: w.s.Config,
 		Ledger: w.e.o.Ledger, Now: now.UnixNano(), Removal: int64(w.e.o.Removal), Expected: math.MaxUint64,
 		Settled: now.Add(-w.window()).UnixNano(), Ignore: w.e.known.of(w.s.Scope),
 	}
@@ -331,7 +331,7 @@ func (w *watch) detail(ctx context.Context, p *Pair, f *Finding) {
 	c, _, shownC, errC := p.side(ctx, p.Copy, f.Seq)
 	f.Authority, f.Copy = shown, shownC
 	if a != nil && c != nil {
-		f.Field, f.Offset = difference(a, c, !p.Reverse)
+		f.Field, f.Offset = difference(a, c, p.timed(f.Seq))
 	}
 	if err := errors.Join(errA, errC); err != nil {
 		f.Reason += " (not read in full: " + err.Error() + ")"

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/url"
 	"os"
 	"slices"
@@ -253,7 +254,7 @@ func (p *Pilot) changed(s cutover.Scope) {
 	cfg := v.Config
 	st := parity.Stream{
 		Scope: s, Reverse: reverse, NATS: v.Upstream, EHDB: v.Copy, Config: &cfg, Expected: p.expected(s),
-		Consumers: p.consumersOf(s), RemovedByHand: func() bool { return v.Scope.Counts().Removals > 0 },
+		Untimed: untimed(p.engine.Journal(), s), Consumers: p.consumersOf(s), RemovedByHand: func() bool { return v.Scope.Counts().Removals > 0 },
 	}
 	if !reverse {
 		st.Repair = parity.StandbyRepairer{Copy: v.Copy}
@@ -261,6 +262,28 @@ func (p *Pilot) changed(s cutover.Scope) {
 	if err := p.parity.Attach(st); err != nil {
 		p.o.Logger.Error("Stream {stream} is not compared: {error}",
 			slog.String("stream", s.String()), slog.Any("error", err))
+	}
+}
+
+// untimed tells the records of a stream that were published while the gateway had the say: the servers have given them
+// times of their own.
+func untimed(entries []flip.Entry, s cutover.Scope) func(uint64) bool {
+	type span struct{ first, last uint64 }
+	var spans []span
+	for i := range entries {
+		e := &entries[i]
+		switch {
+		case e.Scope != s:
+		case e.Event == flip.EventFlip:
+			spans = append(spans, span{e.Last + 1, math.MaxUint64})
+		case e.Event == flip.EventRollback && len(spans) > 0:
+			spans[len(spans)-1].last = e.Last
+		case e.Event == flip.EventForget:
+			spans = nil
+		}
+	}
+	return func(seq uint64) bool {
+		return slices.ContainsFunc(spans, func(r span) bool { return seq >= r.first && seq <= r.last })
 	}
 }
 

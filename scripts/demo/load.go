@@ -45,8 +45,8 @@ func (l *load) connect() (jetstream.JetStream, error) {
 	nc, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", l.s.port), nats.MaxReconnects(-1),
 		nats.ReconnectWait(50*time.Millisecond), nats.RetryOnFailedConnect(true),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			// After a reconnect the library asks for a whole batch again, though some of the last may wait in its channel
-			// still; what has no room there comes again.
+			// After a reconnect the library asks for a whole batch again, though some of the last may wait in its
+			// channel still; what has no room there comes again.
 			if !errors.Is(err, nats.ErrSlowConsumer) {
 				l.fail("connection", err)
 			}
