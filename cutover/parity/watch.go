@@ -67,7 +67,8 @@ type Run struct {
 func (w *watch) pair() *Pair {
 	now := w.e.o.Clock()
 	p := &Pair{
-		Scope: w.s.Scope, Authority: w.s.NATS, Copy: w.s.EHDB, Reverse: w.s.Reverse, Untimed: w.s.Untimed, Config: w.s.Config,
+		Scope: w.s.Scope, Authority: w.s.NATS, Copy: w.s.EHDB, Reverse: w.s.Reverse,
+		Untimed: w.s.Untimed, Config: w.s.Config,
 		Ledger: w.e.o.Ledger, Now: now.UnixNano(), Removal: int64(w.e.o.Removal), Expected: math.MaxUint64,
 		Settled: now.Add(-w.window()).UnixNano(), Ignore: w.e.known.of(w.s.Scope),
 	}

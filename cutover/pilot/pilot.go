@@ -254,7 +254,8 @@ func (p *Pilot) changed(s cutover.Scope) {
 	cfg := v.Config
 	st := parity.Stream{
 		Scope: s, Reverse: reverse, NATS: v.Upstream, EHDB: v.Copy, Config: &cfg, Expected: p.expected(s),
-		Untimed: untimed(p.engine.Journal(), s), Consumers: p.consumersOf(s), RemovedByHand: func() bool { return v.Scope.Counts().Removals > 0 },
+		Untimed: untimed(p.engine.Journal(), s), Consumers: p.consumersOf(s),
+		RemovedByHand: func() bool { return v.Scope.Counts().Removals > 0 },
 	}
 	if !reverse {
 		st.Repair = parity.StandbyRepairer{Copy: v.Copy}

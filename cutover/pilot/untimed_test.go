@@ -11,8 +11,10 @@ import (
 func TestUntimed(t *testing.T) {
 	s, other := cutover.Scope{Account: "$G", Stream: "S"}, cutover.Scope{Account: "$G", Stream: "O"}
 	journal := []flip.Entry{
-		{Scope: s, Event: flip.EventShadow}, {Scope: s, Event: flip.EventFlip, Last: 10},
-		{Scope: other, Event: flip.EventFlip, Last: 1}, {Scope: s, Event: flip.EventRollback, Last: 20},
+		{Scope: s, Event: flip.EventShadow},
+		{Scope: s, Event: flip.EventFlip, Last: 10},
+		{Scope: other, Event: flip.EventFlip, Last: 1},
+		{Scope: s, Event: flip.EventRollback, Last: 20},
 		{Scope: s, Event: flip.EventFlip, Last: 30},
 	}
 	of := untimed(journal, s)
