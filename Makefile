@@ -27,7 +27,7 @@ $(BIN)/nats:
 ## test: all tests but the slow suites; under ten minutes on two cores
 test: tools
 	$(GO) vet $(PKGS)
-	$(GO) test -shuffle=on -timeout 9m $(PKGS)
+	$(GO) test -shuffle=on -timeout 15m $(PKGS)
 
 ## race: the same under the race detector
 race: tools

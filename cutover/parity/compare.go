@@ -16,8 +16,8 @@ type Pair struct {
 	Authority, Copy cutover.Reader
 	// Reverse: the authority is EHDB and the copy NATS, which gives times of its own. Times are not compared then.
 	Reverse bool
-	// Untimed tells records that have another time on either side for good: the servers got them by the chain, while EHDB
-	// was the authority. nil: there are none.
+	// Untimed tells records that have another time on either side for good: the servers got them by the chain, while
+	// EHDB was the authority. nil: there are none.
 	Untimed func(seq uint64) bool
 	Config  *server.StreamConfig
 	Ledger  cutover.Ledger // nil: there is no third witness
