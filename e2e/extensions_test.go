@@ -476,6 +476,13 @@ func checkPlaces(t *testing.T, url string, published map[uint64]bool, round int)
 		}
 	}
 	for seq := range published {
+		if places[seq] == 2 { //nolint:mnd // it may have moved between the two looks
+			w, err := js.Stream(ctx, "W")
+			noErr(t, err)
+			if _, err := w.GetMsg(ctx, seq); errors.Is(err, jetstream.ErrMsgNotFound) {
+				continue
+			}
+		}
 		if places[seq] != 1 {
 			t.Errorf("round %d: message %d is in %d places", round, seq, places[seq])
 		}
