@@ -366,6 +366,14 @@ func (e *Engine) refresh(ctx context.Context, s *stream) error {
 	return nil
 }
 
+// subjects are the filters that the stream stores. Engine.mu is held.
+func (s *stream) subjects() []string {
+	if len(s.config.Subjects) == 0 && s.config.Mirror == nil {
+		return []string{s.name.Stream}
+	}
+	return s.config.Subjects
+}
+
 // setDeliver notes where the consumers of a stream push to.
 func (s *stream) setDeliver(e *Engine) {
 	list, err := s.copy.Consumers()
@@ -389,10 +397,7 @@ func (e *Engine) route() error {
 	defer e.mu.Unlock()
 	var routes []relay.Route
 	for _, s := range e.streams {
-		r := relay.Route{Scope: s.notes, Subjects: s.config.Subjects}
-		if len(r.Subjects) == 0 && s.config.Mirror == nil {
-			r.Subjects = []string{s.name.Stream}
-		}
+		r := relay.Route{Scope: s.notes, Subjects: s.subjects()}
 		switch s.phase {
 		case PhaseShadow:
 			r.State = relay.Upstream
@@ -461,11 +466,7 @@ func (e *Engine) serve(s *stream) {
 	if s.phase == PhaseComplete {
 		return
 	}
-	subjects := s.config.Subjects
-	if len(subjects) == 0 {
-		subjects = []string{s.name.Stream}
-	}
-	h.chain = reverse.NewChain(s.site.Conn(), s.copy, s.up, s.name.Stream, subjects, e.epoch, e.o.Logger)
+	h.chain = reverse.NewChain(s.site.Conn(), s.copy, s.up, s.name.Stream, s.subjects(), e.epoch, e.o.Logger)
 	h.ghosts = reverse.NewGhosts(s.site.Conn(), s.copy, s.up, s.name.Stream, e.o.Logger)
 	h.ended.Go(func() {
 		if err := h.chain.Run(ctx); errors.Is(err, reverse.ErrForked) {

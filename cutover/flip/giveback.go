@@ -143,15 +143,7 @@ const catchUpTime = 30 * time.Second
 
 // keep makes the gateway serve on, after an attempt to give a stream back.
 func (e *Engine) keep(s *stream, cause error) error {
-	for {
-		err := s.copy.SetRole(e.ctx, cutover.Authority)
-		if err == nil || e.ctx.Err() != nil {
-			break
-		}
-		e.o.Logger.Error("Stream {stream} cannot be served yet: {error}",
-			slog.String("stream", s.name.String()), slog.Any("error", err))
-		_ = sleep(e.ctx, retryPause)
-	}
+	e.promote(s)
 	return e.abort(s, PhaseEHDB, cause)
 }
 

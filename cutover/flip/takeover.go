@@ -71,54 +71,50 @@ type Plan struct {
 
 // PlanFlip returns what Flip would do.
 func (e *Engine) PlanFlip(ctx context.Context, name cutover.Scope) (*Plan, error) {
-	s, err := e.find(name)
-	if err != nil {
-		return nil, err
-	}
-	e.mu.Lock()
-	epoch, cfg := e.epoch, s.config
-	e.mu.Unlock()
-	p := &Plan{
-		Scope: name, To: "ehdb", Epoch: epoch + 1, Refusal: e.refusals(ctx, s, cutover.Authority),
-		Undo: "ehdbctl rollback --scope stream=" + name.Stream,
-		Steps: []string{
+	p := &Plan{To: "ehdb", Undo: "ehdbctl rollback --scope stream=" + name.Stream}
+	return p, e.plan(ctx, p, name, cutover.Authority, func(epoch uint64) []string {
+		return []string{
 			"record the intent",
 			fmt.Sprintf("hold publishes, requests, acks and pulls of %s, at most %v", name.Stream, DefaultFence),
 			"wait until no publish waits for its PubAck and the servers have taken all that was sent",
 			"require the copy to be durably equal, take consumers and message ids over",
 			fmt.Sprintf("verify that the stream has not moved for %v", verifyTime),
-			fmt.Sprintf("record epoch %d: the gateway has the say", epoch+1),
+			fmt.Sprintf("record epoch %d: the gateway has the say", epoch),
 			"start the reverse chain and the ghosts of the consumers",
 			"release what was held, continue pulls here",
-		},
-	}
-	p.digest(cfg)
-	return p, nil
+		}
+	})
 }
 
 // PlanRollback returns what Rollback would do.
 func (e *Engine) PlanRollback(ctx context.Context, name cutover.Scope) (*Plan, error) {
-	s, err := e.find(name)
-	if err != nil {
-		return nil, err
-	}
-	e.mu.Lock()
-	epoch, cfg := e.epoch, s.config
-	e.mu.Unlock()
-	p := &Plan{
-		Scope: name, To: "nats", Epoch: epoch + 1, Refusal: e.refusals(ctx, s, cutover.Standby),
-		Undo: "ehdbctl flip --scope stream=" + name.Stream,
-		Steps: []string{
+	p := &Plan{To: "nats", Undo: "ehdbctl flip --scope stream=" + name.Stream}
+	return p, e.plan(ctx, p, name, cutover.Standby, func(epoch uint64) []string {
+		return []string{
 			"wait until the servers have everything, record the intent",
 			fmt.Sprintf("hold publishes, requests, acks and pulls of %s, at most %v", name.Stream, DefaultFence),
 			"bring the servers' consumers to where the gateway's are, remove what was removed here",
 			"require both sides to be equal",
-			fmt.Sprintf("record epoch %d: the servers have the say", epoch+1),
+			fmt.Sprintf("record epoch %d: the servers have the say", epoch),
 			"release what was held, copy again",
-		},
+		}
+	})
+}
+
+// plan fills in what all plans have.
+func (e *Engine) plan(
+	ctx context.Context, p *Plan, name cutover.Scope, to cutover.Role, steps func(epoch uint64) []string,
+) error {
+	s, err := e.find(name)
+	if err != nil {
+		return err
 	}
+	e.mu.Lock()
+	epoch, cfg := e.epoch, s.config
+	e.mu.Unlock()
+	p.Scope, p.Epoch, p.Refusal, p.Steps = name, epoch+1, e.refusals(ctx, s, to), steps(epoch+1)
 	p.digest(cfg)
-	return p, nil
+	return nil
 }
 
 func (p *Plan) digest(cfg server.StreamConfig) {
@@ -364,6 +360,17 @@ func sleep(ctx context.Context, d time.Duration) error {
 // rollback.
 func (e *Engine) own(s *stream) {
 	s.cap.stop()
+	e.promote(s)
+	s.setDeliver(e)
+	if err := e.enter(s, PhaseEHDB); err != nil { // the subjects were good before
+		e.o.Logger.Error("Routes: {error}", slog.Any("error", err))
+	}
+	e.pullHere(s)
+	e.serve(s)
+}
+
+// promote makes the copy the authority, again until it succeeds.
+func (e *Engine) promote(s *stream) {
 	for {
 		err := s.copy.SetRole(e.ctx, cutover.Authority)
 		if err == nil || e.ctx.Err() != nil {
@@ -373,12 +380,6 @@ func (e *Engine) own(s *stream) {
 			slog.String("stream", s.name.String()), slog.Any("error", err))
 		_ = sleep(e.ctx, retryPause)
 	}
-	s.setDeliver(e)
-	if err := e.enter(s, PhaseEHDB); err != nil { // the subjects were good before
-		e.o.Logger.Error("Routes: {error}", slog.Any("error", err))
-	}
-	e.pullHere(s)
-	e.serve(s)
 }
 
 // pullHere continues the pull requests that the servers hold.
