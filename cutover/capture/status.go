@@ -130,6 +130,13 @@ func (s *status) target(last uint64) {
 	s.goal = max(s.goal, last)
 }
 
+// Target is the last sequence that the servers are known to have.
+func (c *Capturer) Target() uint64 {
+	c.status.mu.Lock()
+	defer c.status.mu.Unlock()
+	return c.status.goal
+}
+
 func (s *status) config(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

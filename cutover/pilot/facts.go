@@ -78,6 +78,7 @@ func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, expect string) (
 			c.holes(v, st.Unacknowledged, st.At)
 		}
 	}
+	p.strayFact(c, scope)
 	p.copyFacts(c, v)
 	p.serverFacts(ctx, c, scope, v)
 	p.ownFacts(ctx, c, scope, v, expect)

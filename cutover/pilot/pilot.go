@@ -80,6 +80,7 @@ type Pilot struct {
 	book   *parity.Book
 	start  time.Time
 	lease  *lease
+	strays strays
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 
@@ -144,6 +145,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	p.ended.Go(func() { p.parity.Run(run) })
 	p.ended.Go(func() { p.run(run) })
 	p.ended.Go(func() { p.keep(run) })
+	p.ended.Go(func() { p.guard(run) })
 	return p, nil
 }
 
@@ -249,8 +251,12 @@ func (p *Pilot) changed(s cutover.Scope) {
 	}
 	reverse := v.Phase == flip.PhaseEHDB
 	last, _ := v.Copy.Progress()
+	before := unasked(v)
+	p.strays.pause(s)
 	p.book.Open(s, last+1)
-	p.book.From(s, p.noted(v)+1)
+	noted := p.noted(v)
+	p.book.From(s, noted+1)
+	p.strays.begin(s, noted, before)
 	cfg := v.Config
 	st := parity.Stream{
 		Scope: s, Reverse: reverse, NATS: v.Upstream, EHDB: v.Copy, Config: &cfg, Expected: p.expected(s),

@@ -124,15 +124,34 @@ func (c *Chain) run(ctx context.Context) error {
 			if err := w.drain(ctx); err != nil {
 				return err
 			}
-			select {
-			case <-moved:
-			case <-ctx.Done():
-				return context.Cause(ctx)
+			if err := c.rest(ctx, moved, w.acked); err != nil {
+				return err
 			}
 			continue
 		}
 		if err := w.upTo(ctx, durable); err != nil {
 			return err
+		}
+	}
+}
+
+// idleLook is how often an idle chain looks whether the servers still stand where it has left them.
+const idleLook = 500 * time.Millisecond
+
+// rest waits until there is something to publish. A message that somebody else publishes meanwhile is ErrForked.
+func (c *Chain) rest(ctx context.Context, moved <-chan struct{}, last uint64) error {
+	t := time.NewTicker(idleLook)
+	defer t.Stop()
+	for {
+		select {
+		case <-moved:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.C:
+		}
+		if st, err := c.to.State(ctx, false); err == nil && st.LastSeq > last {
+			return fmt.Errorf("%w: their last sequence is %d, the chain's %d", ErrForked, st.LastSeq, last)
 		}
 	}
 }
