@@ -113,7 +113,7 @@ type Session interface {
 	// any. m's bytes must stay unchanged until Flush returns.
 	Publish(m *Msg) (interest bool)
 	// Flush delivers what was published since the last Flush. The result is nil, or a channel to wait on before
-	// publishing more (see Sink.Deliver).
+	// publishing more (see Sink.Deliver). A request queued for a service that has closed since is answered 503 here.
 	Flush() (stall <-chan struct{})
 	// Subscribe adds a subscription. sid is the party's own name for it (a NATS sid), handed back in each Delivery;
 	// queue is empty or the queue group. filter must be valid (subjects.ValidFilter). A sid in use is replaced by NATS

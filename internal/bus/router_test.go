@@ -240,6 +240,28 @@ func TestClosedSinkIsNotCalled(t *testing.T) {
 	want(t, "interest", r.HasInterest("A", "a"), false)
 }
 
+// A request that was queued for a service which then closes is not left without an answer.
+func TestRequestToClosedServiceIsAnswered(t *testing.T) {
+	r := bus.NewRouter()
+	p, answers := client(t, r)
+	subscribe(t, p, "9", "inbox.>", "")
+	s, sink := open(t, r, bus.KindService, bus.Identity{Account: "A"})
+	subscribe(t, s, "1", "a", "")
+	for i := range 3 {
+		want(t, "interest", p.Publish(&bus.Msg{Subject: []byte("a"), Reply: fmt.Appendf(nil, "inbox.%d", i)}), true)
+	}
+	publish(p, "a") // wants no answer
+	s.Close()
+	p.Flush()
+	want(t, "delivered", sink.Len(), 0)
+	want(t, "answers", answers.Len(), 3)
+	for _, d := range answers.Received() {
+		want(t, "header", string(d.Msg.Header), "NATS/1.0 503\r\n\r\n")
+	}
+	p.Flush()
+	want(t, "answers later", answers.Len(), 3)
+}
+
 func TestFirstStallIsReturned(t *testing.T) {
 	r := bus.NewRouter()
 	p, _ := client(t, r)

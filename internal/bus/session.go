@@ -24,6 +24,8 @@ type session struct {
 	queued  int               // deliveries in dirty
 	stall   <-chan struct{}   // of deliveries made early
 
+	orphans []Msg // requests queued for a service that closed before they reached it
+
 	flushes                   uint64
 	matches, hits, deliveries int64 // since the last Flush
 }
@@ -161,6 +163,9 @@ func (s *session) fillFrom(a *account, r *result, subject []byte) {
 // Flush delivers what was published since the last Flush (see Session).
 func (s *session) Flush() <-chan struct{} {
 	s.deliver()
+	if len(s.orphans) > 0 {
+		s.answerOrphans()
+	}
 	stall := s.stall
 	s.stall = nil
 	s.report()
@@ -176,7 +181,9 @@ func (s *session) deliver() {
 	}
 	for i, b := range s.dirty {
 		s.dirty[i] = nil
-		if stall := hand(b, s.party); stall != nil && s.stall == nil {
+		if out := b.to.out.Load(); out == nil {
+			s.orphan(b)
+		} else if stall := hand(b, *out, s.party); stall != nil && s.stall == nil {
 			s.stall = stall
 		}
 		s.router.release(b.buf)
@@ -185,6 +192,32 @@ func (s *session) deliver() {
 	s.dirty = s.dirty[:0]
 	s.deliveries += int64(s.queued)
 	s.queued = 0
+}
+
+// orphan takes note of the requests in b, whose receiver has closed since they were queued. Only a service answers for
+// certain; whoever asks a client that goes away has to expect silence.
+func (s *session) orphan(b *batch) {
+	if b.to.kind != KindService {
+		return
+	}
+	for i := range b.buf.items {
+		if m := &b.buf.items[i].Msg; len(m.Reply) > 0 {
+			s.orphans = append(s.orphans, *m)
+		}
+	}
+}
+
+// noResponders is the header of the answer to a request that nobody takes.
+var noResponders = []byte("NATS/1.0 503\r\n\r\n")
+
+// answerOrphans tells requesters that nobody has taken their requests after all.
+func (s *session) answerOrphans() {
+	for i := range s.orphans {
+		s.Publish(&Msg{Subject: s.orphans[i].Reply, Header: noResponders})
+	}
+	s.deliver()
+	clear(s.orphans)
+	s.orphans = s.orphans[:0]
 }
 
 // report adds what was counted since the last time to the account.
@@ -252,30 +285,22 @@ type batch struct {
 	buf *buffer // nil: nothing
 }
 
-// deliver hands the batch of from to the sink, unless it is gone.
-func (b *batch) deliver(from *party) <-chan struct{} {
-	out := b.to.out.Load()
-	if out == nil {
-		return nil
-	}
+// deliver hands the batch of from to the sink of its receiver.
+func (b *batch) deliver(out Sink, from *party) <-chan struct{} {
 	if b.to.kind == KindService {
-		if origin, ok := (*out).(OriginSink); ok {
+		if origin, ok := out.(OriginSink); ok {
 			return origin.DeliverFrom(from.id, b.buf.items)
 		}
 	}
-	return (*out).Deliver(b.buf.items)
+	return out.Deliver(b.buf.items)
 }
 
 // deliverNow is deliver to a sink that passes on at once, if it can.
-func (b *batch) deliverNow(from *party) <-chan struct{} {
-	out := b.to.out.Load()
-	if out == nil {
-		return nil
-	}
-	if now, ok := (*out).(PromptSink); ok {
+func (b *batch) deliverNow(out Sink, from *party) <-chan struct{} {
+	if now, ok := out.(PromptSink); ok {
 		return now.DeliverNow(b.buf.items)
 	}
-	return b.deliver(from)
+	return b.deliver(out, from)
 }
 
 // buffer is the room for a batch, reused.

@@ -93,9 +93,13 @@ func (s *Stream) settled(set *settings) (stall <-chan struct{}) {
 	s.trim(set, false)
 	ready := s.answers.ready(s.log.Visible()) // among copies: those that are republished
 	stall = s.answers.stall()
+	closed := s.head.closed
 	s.mu.Unlock()
 	if ready {
 		s.kick()
+	}
+	if ready && closed && s.flusher.ended() {
+		go s.flushLate()
 	}
 	if s.o.Stall != nil {
 		if full := s.o.Stall(); full != nil {

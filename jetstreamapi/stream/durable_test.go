@@ -207,6 +207,20 @@ func TestStopAnswers(t *testing.T) {
 	}
 }
 
+// What a publisher hands over after the stream stopped, having found it before, is refused and not left unanswered.
+func TestLatePublishIsRefused(t *testing.T) {
+	w, _ := onDisk(t, server.StreamConfig{})
+	w.stream.Stop()
+	for range 3 {
+		w.stream.Deliver([]bus.Delivery{{Msg: bus.Msg{Subject: []byte("s.a"), Reply: []byte("_INBOX.c.b0")}}})
+	}
+	for _, a := range w.answers(t, 3) {
+		if !strings.Contains(a, "10077") {
+			t.Errorf("got %s", a)
+		}
+	}
+}
+
 func TestNoAnswerWhereNoneIsWanted(t *testing.T) {
 	w := newOurs(t)
 	if err := w.create(t, server.StreamConfig{Name: "S", Subjects: []string{"s.>"}, NoAck: true}); err != nil {

@@ -17,9 +17,11 @@ type flusher struct {
 
 	mu      sync.Mutex
 	running bool
-	closed  bool
+	closed  bool // no goroutine starts any more
+	over    bool // nor runs
 	done    sync.WaitGroup
 	stop    chan struct{} // made by start; closed by close, ends the wait for a slow receiver
+	late    sync.Mutex    // held by close and flushLate while they are the goroutine
 
 	// Scratch of the goroutine.
 	msg  bus.Msg
@@ -75,12 +77,41 @@ func (f *flusher) close(s *Stream) {
 	close(f.stop)
 	f.mu.Unlock()
 	f.done.Wait()
+	f.late.Lock()
+	defer f.late.Unlock()
+	f.mu.Lock()
+	f.over = true // before the last look: an answer that comes after it is flushLate's
+	f.mu.Unlock()
 	if f.output == nil {
 		return
 	}
 	for s.flushSome() { // what a kick came too late for
 	}
 	f.output.Close()
+	f.output = nil
+}
+
+// ended reports whether close has waited for the goroutine.
+func (f *flusher) ended() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.over
+}
+
+// flushLate answers whose message was on its way when the stream stopped: they found it before its session closed.
+func (s *Stream) flushLate() {
+	f := &s.flusher
+	f.late.Lock()
+	defer f.late.Unlock()
+	output, err := s.o.Bus.Open(bus.KindService, bus.Identity{Account: s.o.Account}, nil)
+	if err != nil {
+		return // the bus is closed: nobody is left
+	}
+	f.use(output)
+	for s.flushSome() {
+	}
+	output.Close()
+	f.use(nil)
 }
 
 func (s *Stream) flush() {
