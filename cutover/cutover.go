@@ -11,6 +11,7 @@
 //	gate       whether it may be changed
 //	face       what operators see of it
 //	console    the page on which they do
+//	visit      reads streams of the servers for feeds
 //	pilot      puts them together
 //
 // A stream is the unit of authority: its subjects, its API and its consumers move together, and its sequences stay.

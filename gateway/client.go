@@ -31,6 +31,7 @@ type client struct {
 	start  time.Time
 
 	web           bool // came by WebSocket
+	piped         bool // is of this process
 	writeDeadline time.Duration
 	noStall       bool
 	traced        bool          // the log takes the raw protocol
@@ -170,7 +171,7 @@ func (c *client) greet() bool {
 	}
 	info := c.firstInfo(set)
 	c.established.Store(!set.authOf(c).Required())
-	frontless := c.web || set.frontless()
+	frontless := c.web || c.piped || set.frontless()
 	c.unproxied = !frontless && set.ProxyProtocol
 	switch {
 	case frontless:
@@ -220,6 +221,9 @@ func (c *client) firstInfo(set *settings) wire.Info {
 	}
 	if set.TLSConfig != nil && set.TLSHandshakeFirst {
 		info.TLSRequired = true
+	}
+	if c.piped {
+		info.TLSRequired, info.TLSAvailable, info.TLSVerify = false, false, false
 	}
 	return info
 }

@@ -244,7 +244,7 @@ func (s *Server) acceptLoop(l net.Listener, web bool) {
 		conn, err := l.Accept()
 		if err == nil {
 			pause = acceptMinPause
-			s.accept(conn, web)
+			s.accept(newClient(s, conn, web))
 			continue
 		}
 		if errors.Is(err, net.ErrClosed) {
@@ -263,9 +263,8 @@ func (s *Server) acceptLoop(l net.Listener, web bool) {
 }
 
 // accept starts the goroutines of a new connection, or refuses it.
-func (s *Server) accept(conn net.Conn, web bool) {
+func (s *Server) accept(c *client) {
 	s.connections.Add(1)
-	c := newClient(s, conn, web)
 	s.running.Go(func() {
 		switch {
 		case !c.greet():

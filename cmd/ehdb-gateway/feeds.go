@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/noetl/ehdb-gateway/cutover/visit"
+	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/gateway/feed"
 	"github.com/noetl/ehdb-gateway/internal/metrics"
 	"github.com/noetl/ehdb-gateway/jetstreamapi"
@@ -20,17 +22,21 @@ func (a *app) feedPage() http.Handler {
 	switch {
 	case own == nil:
 		return noFeeds("feeds are off on this server: ehdb { feed {} } in its configuration turns them on")
-	case a.nats != nil:
-		return noFeeds("bus mode " + string(a.cfg.Bus.Mode) + ": logins, and streams not moved yet, are the servers' " +
-			"upstream, and there are no feeds of them; bus mode ehdb has feeds")
-	case a.streams == nil:
+	case a.nats == nil && a.streams == nil:
 		return noFeeds("JetStream is off on this server, so there are no streams to have feeds of")
 	}
-	a.feeds = feed.New(feed.Options{
-		Source: feedSource{a.streams}, Auth: a.gw.WebAuth, MaxConnections: own.MaxConnections,
-		Heartbeat: own.Heartbeat, WriteDeadline: a.cfg.Server.WriteDeadline, Origins: own.Origins, Cookie: own.Cookie,
-		LameDuck: a.gw.LameDuckBegan(), Logger: a.log.Logger,
-	})
+	o := feed.Options{
+		MaxConnections: own.MaxConnections, Heartbeat: own.Heartbeat, WriteDeadline: a.cfg.Server.WriteDeadline,
+		Origins: own.Origins, Cookie: own.Cookie, LameDuck: a.gw.LameDuckBegan(), Logger: a.log.Logger,
+	}
+	if a.nats != nil { // the servers upstream decide about logins and have streams
+		o.Visit = func(ctx context.Context, c *auth.Credentials) (feed.Visitor, error) {
+			return visit.Enter(ctx, visit.Options{Dial: a.gw.Pipe, Logger: a.log.Logger}, c)
+		}
+	} else {
+		o.Source, o.Auth = feedSource{a.streams}, a.gw.WebAuth
+	}
+	a.feeds = feed.New(o)
 	return a.feeds
 }
 

@@ -534,7 +534,6 @@ func TestNoFeeds(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"JetStream is off":                    {"-c", conf},
-		"bus mode nats: logins, and streams ": {"-c", conf, "--upstream", "nats://127.0.0.1:1"},
 	} {
 		p := start(t, args...)
 		if code, text := refused(t, p.http()+"/feed/$G/S"); code != http.StatusNotImplemented || !strings.HasPrefix(text, want) {

@@ -59,6 +59,7 @@ type Options struct {
 	Credentials    Credentials
 	ServerName     string        // of the gateway: the connection is called "ehdb-gateway <name>" on the servers
 	Timeout        time.Duration // of one call; default 5 s
+	Poll           time.Duration // how often the servers are asked for what nobody told of; default 250 ms
 	Logger         *slog.Logger
 }
 
@@ -89,16 +90,32 @@ type Status struct {
 	Reconnects uint64
 }
 
-// Dial makes the connection; it does not wait for it. An error is one of the options.
-func Dial(o Options) (*Conn, error) {
+// Over returns a Conn over a connection that is there already. Whoever made it closes it; of the options those count
+// that are not about how it is made.
+func Over(nc *nats.Conn, o Options) *Conn {
+	c := newConn(o)
+	c.nc, c.state.Connected, c.state.Server = nc, true, nc.ConnectedServerName()
+	return c
+}
+
+func newConn(o Options) *Conn {
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
+	}
+	if o.Poll <= 0 {
+		o.Poll = pollEvery
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Conn{o: o, log: o.Logger.With(slog.String("account", o.Account)), streams: make(map[string]*Stream)}
 	c.state.Since = time.Now()
+	return c
+}
+
+// Dial makes the connection; it does not wait for it. An error is one of the options.
+func Dial(o Options) (*Conn, error) {
+	c := newConn(o)
 	login, err := o.Credentials.options()
 	if err != nil {
 		return nil, c.fail("", "logging in", err)

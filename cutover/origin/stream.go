@@ -336,7 +336,7 @@ func (s *Stream) followTo(
 
 // rest waits for a nudge, or until it is time to look.
 func (s *Stream) rest(ctx context.Context, nudged <-chan struct{}) error {
-	t := time.NewTimer(pollEvery)
+	t := time.NewTimer(s.c.o.Poll)
 	defer t.Stop()
 	select {
 	case <-nudged:

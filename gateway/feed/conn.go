@@ -3,6 +3,7 @@ package feed
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -61,7 +62,7 @@ func (c *conn) run() ending {
 			return end
 		}
 		if err != nil {
-			return c.bye(endClosed, err.Error())
+			return c.bye(endOf(err), err.Error())
 		}
 		if end, text := c.wait(more); end == endGone {
 			return end
@@ -69,6 +70,14 @@ func (c *conn) run() ending {
 			return c.bye(end, text)
 		}
 	}
+}
+
+// endOf is how a feed ends whose stream cannot be read on.
+func endOf(err error) ending {
+	if errors.Is(err, ErrLost) {
+		return endNotReady
+	}
+	return endClosed
 }
 
 // bye tells the client why the feed ends.
@@ -135,6 +144,8 @@ func (c *conn) wait(more bool) (ending, string) { //nolint:revive // more: do no
 		return endLogin, "the login has expired"
 	case now := <-c.beat.C:
 		return c.heartbeat(now)
+	case <-c.grant.gone():
+		return c.renew()
 	case <-wake:
 		return "", ""
 	}
@@ -143,10 +154,8 @@ func (c *conn) wait(more bool) (ending, string) { //nolint:revive // more: do no
 // heartbeat shows the client, and all that is between, that the feed is alive. The id moves past what was not sent, so
 // that a client that comes back is not told of gaps that do not concern it.
 func (c *conn) heartbeat(now time.Time) (ending, string) {
-	if err := c.grant.renew(c.s.o.Auth(), &c.q.login); err != nil {
-		c.s.o.Logger.Info("A login to a feed is no longer good: {error}", slog.String("account", c.q.account),
-			slog.String("client", c.q.login.Host), slog.Any("error", err))
-		return endLogin, "the login is no longer good"
+	if end, text := c.renew(); end != "" {
+		return end, text
 	}
 	c.watchExpiry()
 	c.buf = fmt.Appendf(c.buf, ": hb %d\n", now.Unix())
@@ -156,6 +165,20 @@ func (c *conn) heartbeat(now time.Time) (ending, string) {
 	}
 	c.buf = append(c.buf, '\n')
 	return "", ""
+}
+
+// renew looks at the login again, and returns how the feed ends if it does.
+func (c *conn) renew() (ending, string) {
+	err := c.grant.renew(c.s.o.Auth, &c.q.login)
+	switch {
+	case err == nil:
+		return "", ""
+	case errors.Is(err, ErrLost), errors.Is(err, ErrUnknown):
+		return endOf(err), err.Error()
+	}
+	c.s.o.Logger.Info("A login to a feed is no longer good: {error}", slog.String("account", c.q.account),
+		slog.String("client", c.q.login.Host), slog.Any("error", err))
+	return endLogin, "the login is no longer good"
 }
 
 // flush sends what is in the buffer. A client that takes nothing for the write deadline is disconnected: it finds

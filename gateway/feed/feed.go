@@ -27,9 +27,12 @@ const (
 
 // Options make a Server.
 type Options struct {
+	// Source has the streams, and Auth returns who decides about logins now: those of this server.
 	Source Source
-	// Auth returns who decides about logins now.
-	Auth func() auth.Authenticator
+	Auth   func() auth.Authenticator
+	// Visit, if it is not nil, takes the place of both: others let clients in and have the streams. The error wraps
+	// ErrLogin or ErrForbidden, or says why nobody can be let in now.
+	Visit func(ctx context.Context, c *auth.Credentials) (Visitor, error)
 	// MaxConnections bounds the feeds that are open at a time, of all clients together.
 	MaxConnections int
 	// Heartbeat is how often a feed is sent a comment, and a login looked at again.
@@ -171,6 +174,9 @@ func (s *Server) unavailable() (ending, string, error) {
 		return endLameDuck, refusedUnavailable, errStopping
 	default:
 	}
+	if s.o.Source == nil {
+		return "", "", nil
+	}
 	if err := s.o.Source.Ready(); err != nil {
 		return endNotReady, refusedUnavailable, err
 	}
@@ -179,15 +185,17 @@ func (s *Server) unavailable() (ending, string, error) {
 
 // serve opens the feed and runs it.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, q *request) {
-	g, err := s.admit(q)
-	if err == nil {
-		err = g.check(s.o.Source, q)
-	}
+	g, err := s.admit(r.Context(), q)
 	if err != nil {
 		s.refuseError(w, r, err)
 		return
 	}
-	reader, reset, err := s.openReader(q)
+	defer g.end()
+	if err := g.check(q); err != nil {
+		s.refuseError(w, r, err)
+		return
+	}
+	reader, reset, err := openReader(g.source, q)
 	if err != nil {
 		s.refuseError(w, r, err)
 		return
@@ -214,14 +222,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, q *request) {
 
 // openReader opens the stream where q asks for it. reset is not nil if the stream ends before what the client has seen:
 // then it begins anew.
-func (s *Server) openReader(q *request) (Reader, *reset, error) {
-	r, err := s.o.Source.Open(q.account, q.stream, &q.from)
+func openReader(source Source, q *request) (Reader, *reset, error) {
+	r, err := source.Open(q.account, q.stream, &q.from)
 	if err != nil || !q.resumes || q.from.Seq <= r.Last()+1 {
 		return r, nil, err
 	}
 	told := &reset{LastEventID: q.from.Seq - 1, LastSeq: r.Last()}
 	r.Close()
-	r, err = s.o.Source.Open(q.account, q.stream, &From{Policy: DeliverAll, Filters: q.from.Filters})
+	r, err = source.Open(q.account, q.stream, &From{Policy: DeliverAll, Filters: q.from.Filters})
 	return r, told, err
 }
 
@@ -240,6 +248,8 @@ func (s *Server) refuseError(w http.ResponseWriter, r *http.Request, err error) 
 	switch {
 	case errors.Is(err, ErrUnknown):
 		s.refuse(w, http.StatusNotFound, refusedUnknown, err)
+	case errors.Is(err, ErrForbidden):
+		s.refuse(w, http.StatusForbidden, refusedPermission, err)
 	case errors.Is(err, ErrTooMany):
 		s.refuse(w, http.StatusRequestEntityTooLarge, refusedRequest, err)
 	default:

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,7 +15,9 @@ import (
 
 // grant is what a client was let in with.
 type grant struct {
-	by      auth.Authenticator
+	by      auth.Authenticator // nil: others have let it in
+	visitor Visitor            // nil: this server has
+	source  Source
 	login   *auth.Login
 	filters []string // what the login must permit
 	narrow  bool     // it permits the filters, but perhaps not all that they match
@@ -27,26 +30,60 @@ var (
 )
 
 // admit checks the login of a request.
-func (s *Server) admit(q *request) (*grant, error) {
-	by := s.o.Auth()
-	login, err := by.Authenticate(&q.login)
-	if err != nil { // why, is for the log: it would help who guesses
+func (s *Server) admit(ctx context.Context, q *request) (*grant, error) {
+	g, err := s.enter(ctx, &q.login)
+	switch {
+	case errors.Is(err, ErrLogin): // why, is for the log: it would help who guesses
 		s.o.Logger.Info("A login to a feed was refused: {error}", slog.String("account", q.account),
 			slog.String("client", q.login.Host), slog.Any("error", err))
 		return nil, &refusal{http.StatusUnauthorized, refusedLogin, errLogin}
-	}
-	if login.Account != q.account {
+	case err != nil:
+		return nil, err
+	case g.login.Account != q.account:
+		g.end()
 		return nil, &refusal{
 			http.StatusForbidden, refusedPermission, fmt.Errorf("the login is not one of account %q", q.account),
 		}
 	}
-	return &grant{by: by, login: login}, nil
+	return g, nil
+}
+
+// enter lets a client in, by whoever decides about that.
+func (s *Server) enter(ctx context.Context, c *auth.Credentials) (*grant, error) {
+	if s.o.Visit != nil {
+		v, err := s.o.Visit(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return &grant{visitor: v, source: v, login: v.Login()}, nil
+	}
+	by := s.o.Auth()
+	login, err := by.Authenticate(c)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLogin, err)
+	}
+	return &grant{by: by, source: s.o.Source, login: login}, nil
+}
+
+// end lets the client go.
+func (g *grant) end() {
+	if g.visitor != nil {
+		g.visitor.Close()
+	}
+}
+
+// gone is closed when others have put the client out.
+func (g *grant) gone() <-chan struct{} {
+	if g.visitor == nil {
+		return nil
+	}
+	return g.visitor.Gone()
 }
 
 // check refuses filters that are not permitted, or that no subject of the stream can match. Without filters the feed
 // has all that the stream takes.
-func (g *grant) check(source Source, q *request) error {
-	takes, err := source.Subjects(q.account, q.stream)
+func (g *grant) check(q *request) error {
+	takes, err := g.source.Subjects(q.account, q.stream)
 	if err != nil {
 		return err
 	}
@@ -92,19 +129,32 @@ func (g *grant) mayReceive(subject []byte) bool {
 
 // renew checks a login again, if what it was checked against may have changed. (JWTs are cheap to check and can be
 // revoked at any time; passwords are not, and change with the configuration.)
-func (g *grant) renew(now auth.Authenticator, c *auth.Credentials) error {
-	if now == g.by && c.JWT == "" {
-		return nil
-	}
-	login, err := now.Renew(c, g.login)
-	if err != nil {
+func (g *grant) renew(auths func() auth.Authenticator, c *auth.Credentials) error {
+	login, err := g.again(auths, c)
+	switch {
+	case err != nil || login == g.login:
 		return err
-	}
-	if login.Account != g.login.Account {
+	case login.Account != g.login.Account:
 		return errMoved
 	}
-	g.by, g.login = now, login
+	g.login = login
 	return g.permits()
+}
+
+// again returns who the client is now.
+func (g *grant) again(auths func() auth.Authenticator, c *auth.Credentials) (*auth.Login, error) {
+	if g.visitor != nil {
+		return g.visitor.Renew()
+	}
+	now := auths()
+	if now == g.by && c.JWT == "" {
+		return g.login, nil
+	}
+	login, err := now.Renew(c, g.login)
+	if err == nil {
+		g.by = now
+	}
+	return login, err
 }
 
 // expires returns when the login ends; zero: never.

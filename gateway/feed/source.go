@@ -3,6 +3,8 @@ package feed
 import (
 	"errors"
 	"time"
+
+	"github.com/noetl/ehdb-gateway/gateway/auth"
 )
 
 // What a Source's errors wrap.
@@ -11,6 +13,12 @@ var (
 	ErrUnknown = errors.New("not found")
 	// ErrTooMany is a request for more than a feed begins with.
 	ErrTooMany = errors.New("too much to begin with")
+	// ErrLogin is a login that is refused, or is no longer good.
+	ErrLogin = errors.New("login refused")
+	// ErrForbidden is what the login may not do; the error says what.
+	ErrForbidden = errors.New("not permitted")
+	// ErrLost is a connection that the streams are read over: who comes back goes on.
+	ErrLost = errors.New("the connection to the servers is lost")
 )
 
 // Source has the streams. Safe for concurrent use.
@@ -21,6 +29,18 @@ type Source interface {
 	Subjects(account, stream string) ([]string, error)
 	// Open returns a reader. The error wraps ErrUnknown or ErrTooMany, or says why the stream cannot be read now.
 	Open(account, stream string, from *From) (Reader, error)
+}
+
+// Visitor is a client that others have let in, and the streams as it may see them. Errors of its Source may wrap
+// ErrForbidden.
+type Visitor interface {
+	Source
+	Login() *auth.Login
+	// Renew returns who the client is now. The error wraps ErrLogin or ErrLost, or says why the stream cannot be read on.
+	Renew() (*auth.Login, error)
+	// Gone is closed when others have put the client out, or the connection to them has ended; Renew says why.
+	Gone() <-chan struct{}
+	Close()
 }
 
 // Policy says where a feed begins; the names are those of JetStream's deliver policies.

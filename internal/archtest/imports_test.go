@@ -64,6 +64,7 @@ var allowed = map[string][]string{
 	"cutover/gate":          {"cutover", "cutover/parity"},
 	"cutover/face":          {"cutover", "cutover/..."},
 	"cutover/console":       {"cutover", "cutover/face", "cutover/gate", "cutover/parity"},
+	"cutover/visit":         {"cutover", "cutover/origin", "gateway/auth", "gateway/feed", "subjects"},
 	"cutover/pilot":         {"cutover", "cutover/...", "internal/bus"},
 }
 
