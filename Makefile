@@ -7,6 +7,15 @@ PKGS     ?= ./...
 LINT     := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 NATS_CLI := github.com/nats-io/natscli/nats@v0.5.0
 
+# With RETRY=1 a test that fails is played once more and named in the summary; a data race never is. For CI, whose machine
+# is shared and where tests compare two servers by the clock: a test that turns up there is to be made sure of.
+ifdef RETRY
+gotest = $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --rerun-fails=$(RETRY) \
+	--rerun-fails-max-failures=4 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race --packages="$(PKGS)" -- $(1)
+else
+gotest = $(GO) test $(1) $(PKGS)
+endif
+
 .PHONY: run build test race slow lint fmt fuzz bench bench-scale conformance demo tools clean
 
 ## run: a gateway with its embedded log on :4222 (monitoring on :8222, data in ./data); RUNFLAGS adds flags
@@ -27,11 +36,11 @@ $(BIN)/nats:
 ## test: all tests but the slow suites; under ten minutes on two cores
 test: tools
 	$(GO) vet $(PKGS)
-	$(GO) test -shuffle=on -timeout 15m $(PKGS)
+	$(call gotest,-shuffle=on -timeout 15m)
 
 ## race: the same under the race detector
 race: tools
-	$(GO) test -race -shuffle=on -timeout 25m $(PKGS)
+	$(call gotest,-race -shuffle=on -timeout 25m)
 
 ## slow: the long suites (crash rounds, long model runs)
 slow: tools
