@@ -119,17 +119,20 @@ func (s *diffSide) receive(box string, m *nats.Msg) {
 	}
 }
 
-// received returns what came so far for each subscription. Advisories have no order.
+// received returns what came so far for each subscription, in the order in which it is compared: advisories have none.
 func (s *diffSide) received() map[string][]string {
+	out := s.arrivals()
+	slices.Sort(out[diffAdvisories])
+	return out
+}
+
+// arrivals returns what came so far for each subscription, in the order in which it came.
+func (s *diffSide) arrivals() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make(map[string][]string, len(s.box))
 	for k, v := range s.box {
-		v = slices.Clone(v)
-		if k == diffAdvisories {
-			slices.Sort(v)
-		}
-		out[k] = v
+		out[k] = slices.Clone(v)
 	}
 	return out
 }
@@ -170,6 +173,8 @@ func (s *diffSide) run(line string) string {
 		return s.fast(first, rest)
 	case "get":
 		return s.directGet(first, rest)
+	case "req":
+		return s.request(first, rest)
 	case "pull":
 		return s.pull(rest, first)
 	case "ack", "acksync":
@@ -272,6 +277,30 @@ func (s *diffSide) publish(subject, rest string) string {
 		return errText(err)
 	}
 	return string(a.Data) // byte for byte
+}
+
+// forget drops what came so far, but for what can be acknowledged.
+func (s *diffSide) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.box)
+}
+
+// request sends "DATA {header as JSON}" and returns the answer with its header.
+func (s *diffSide) request(subject, rest string) string {
+	m, err := diffMessage(subject, rest)
+	if err != nil {
+		return errText(err)
+	}
+	a, err := s.nc.RequestMsg(m, diffTimeout)
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrTimeout) {
+		return "no answer" // see api
+	}
+	if err != nil {
+		return errText(err)
+	}
+	a.Data = []byte(diffJSON(a.Data))
+	return diffMsg("get", a)
 }
 
 // directGet collects the answers of a direct get up to the one that ends it.

@@ -219,10 +219,10 @@ func TestDiffScript(t *testing.T) {
 		seen := map[string]int{}
 		t.Logf("=== %s", s.name)
 		for line := range strings.Lines(string(b)) {
-			line = strings.TrimSpace(line)
+			line = diffMoments(strings.TrimSpace(line), time.Now())
 			t.Logf("> %s\n%s", line, s.run(line))
 			time.Sleep(3 * diffSlowSettle)
-			for box, lines := range s.received() {
+			for box, lines := range s.arrivals() {
 				for _, l := range lines[min(seen[box], len(lines)):] {
 					t.Logf("%s <- %s", box, l)
 				}

@@ -161,6 +161,9 @@ func (a *account) checkNewConsumer(e *streamEntry, cfg *server.ConsumerConfig) *
 			return apiErr
 		}
 	}
+	if len(cfg.Name) > server.JSMaxNameLen {
+		return server.NewJSConsumerNameTooLongError(server.JSMaxNameLen)
+	}
 	if cfg.Name != "" && !jsapi.ValidAssetName(cfg.Name) {
 		return server.NewJSConsumerBadDurableNameError()
 	}
