@@ -63,7 +63,7 @@ func playInventory(t *testing.T, sides [2]*diffSide, script []string) {
 	}
 	for i, line := range script {
 		p.copies = p.copies || diffCopies(line)
-		d := p.step(line)
+		d := p.inventoryLine(line)
 		if d == nil {
 			continue
 		}
@@ -73,4 +73,21 @@ func playInventory(t *testing.T, sides [2]*diffSide, script []string) {
 			s.forget()
 		}
 	}
+}
+
+func (p *diffPlayer) inventoryLine(line string) *difference {
+	rest, differs := strings.CutPrefix(line, "!")
+	if !differs {
+		return p.step(line)
+	}
+	word, line, _ := strings.Cut(rest, " ")
+	out := p.both(line)
+	if strings.Contains(out[1], word) && !strings.Contains(out[0], word) {
+		time.Sleep(100 * time.Millisecond)
+		for _, s := range p.sides {
+			s.forget() // what comes differs, too
+		}
+		return nil
+	}
+	return &difference{what: "answer", want: out[0], got: out[1] + " (with " + word + ")"}
 }
