@@ -4,12 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/nats-io/nats.go"
 )
 
 // TestNATSCLI runs the real nats CLI's commands against both servers and compares what they print where that is JSON or a
@@ -115,71 +111,3 @@ func runCLI(cli, home, url, line string) (string, error) {
 	out, err := cmd.Output()
 	return strings.TrimSpace(string(out)), err
 }
-
-// TestNATSCLIServerCommands runs the CLI's commands for operators as a user of the system account.
-func TestNATSCLIServerCommands(t *testing.T) {
-	cli, err := filepath.Abs(natsCLI)
-	noErr(t, err)
-	if _, err := os.Stat(cli); err != nil {
-		t.Fatalf("the nats CLI is not built (make tools): %v", err)
-	}
-	compareWith(t, systemConf, func(t *testing.T, e endpoint, tr *transcript) {
-		home := t.TempDir()
-		a := as(t, e, "a", nats.Name("one"))
-		js, err := a.JetStream()
-		noErr(t, err)
-		_, err = js.AddStream(&nats.StreamConfig{Name: "S", Subjects: []string{"s"}})
-		noErr(t, err)
-		_, err = js.AddConsumer("S", &nats.ConsumerConfig{Durable: "C", AckPolicy: nats.AckExplicitPolicy})
-		noErr(t, err)
-		url := strings.Replace(e.URL, "//", "//sys:sys@", 1)
-		for line := range strings.Lines(serverScript) {
-			line = strings.TrimSpace(line)
-			if line == "" {
-				continue
-			}
-			out, err := runCLI(cli, home, url, line)
-			tr.Add("%s: %v", line, err)
-			if strings.HasPrefix(line, "server request") {
-				continue // what comes back is TestSystemRequests' to compare
-			}
-			var rows []string
-			for row := range strings.Lines(out) {
-				rows = append(rows, figures.ReplaceAllString(blanks.ReplaceAllString(row, " "), "#"))
-			}
-			if line == "server report accounts" {
-				slices.Sort(rows) // those with as many connections come in no order
-			}
-			for _, row := range rows {
-				tr.Add("%s: %s", line, row)
-			}
-		}
-	})
-}
-
-// What differs between two runs in the CLI's tables.
-var (
-	figures = regexp.MustCompile(`N[A-Z0-9]{55}|sha256:\w+|/tmp/\S+|\d[\d.:,-]*( ?([KMG]i)?B|µs|ms|s|%)?`)
-	blanks  = regexp.MustCompile(`[ ─]+`)
-)
-
-// serverScript holds a command a line.
-const serverScript = `
-	server list
-	server ping --count 1
-	server report connections
-	server report connections --account A
-	server report accounts
-	server report jetstream
-	server report health
-	server report routes
-	server report gateways
-	server check connection
-	server check server --name s1
-	server check jetstream
-	server check server --name other
-	server request accounts
-	server request leafnodes
-	server request kick 9999 s1
-	account info
-`

@@ -167,3 +167,16 @@ func (c core) Accounts() []monitor.Account {
 	}
 	return out
 }
+
+// Matching implements monitor.Core.
+func (c core) Matching(account string) server.SublistStats {
+	s := c.router.Stats()
+	if account != "" {
+		s = c.router.AccountStats(account)
+	}
+	return server.SublistStats{
+		NumSubs: uint32(s.Subscriptions), NumCache: uint32(s.Cached), //nolint:gosec // in RAM, so there are fewer
+		NumInserts: uint64(s.Inserts), NumRemoves: uint64(s.Removes), NumMatches: uint64(s.Matches), //nolint:gosec // counters
+		CacheHitRate: s.CacheHitRate(), MaxFanout: uint32(s.MaxFanout), AvgFanout: s.AvgFanout(), //nolint:gosec // in RAM
+	}
+}

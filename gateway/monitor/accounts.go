@@ -44,14 +44,9 @@ func (s *Server) Subsz(o *server.SubszOptions) (*server.Subsz, error) {
 	if o.Test != "" && !server.IsValidLiteralSubject(o.Test) {
 		return nil, fmt.Errorf("invalid test subject, must be valid publish subject: %s", o.Test)
 	}
+	matching := s.o.Core.Matching(o.Account)
 	z := &server.Subsz{
-		ID: s.o.Core.Info().ID, Now: time.Now().UTC(), SublistStats: &server.SublistStats{},
-		Offset: max(o.Offset, 0), Limit: limit,
-	}
-	for _, a := range s.o.Core.Accounts() {
-		if o.Account == "" || a.Name == o.Account {
-			z.NumSubs += a.Subscriptions
-		}
+		ID: s.o.Core.Info().ID, Now: time.Now().UTC(), SublistStats: &matching, Offset: max(o.Offset, 0), Limit: limit,
 	}
 	if !o.Subscriptions {
 		return z, nil
@@ -100,10 +95,11 @@ func (s *Server) Accountz(name string) (*server.Accountz, error) {
 		return nil, fmt.Errorf("Account %s does not exist", name)
 	}
 	a := list[i]
+	matching := s.o.Core.Matching(name)
 	z.Account = &server.AccountInfo{
 		AccountName: a.Name, NameTag: cmp.Or(a.Label, a.Name), LastUpdate: s.started.UTC(),
 		IsSystem: a.System, Complete: true, JetStream: a.JetStream, ClientCnt: a.Connections, SubCnt: a.Subscriptions,
-		Sublist: &server.SublistStats{NumSubs: a.Subscriptions},
+		Sublist: &matching,
 	}
 	addClaims(z.Account, &a)
 	if s.o.Links != nil {

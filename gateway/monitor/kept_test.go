@@ -3,12 +3,17 @@ package monitor
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // held returns how many answers are kept, and their bytes.
@@ -180,4 +185,66 @@ func TestKeptAnswersAreBounded(t *testing.T) {
 			t.Errorf("after the end %d kept with %d bytes", n, bytes)
 		}
 	})
+}
+
+// manyStreams is JetStream with so many streams of three consumers each.
+type manyStreams struct {
+	streams int
+	drawn   atomic.Int32
+}
+
+func (m *manyStreams) Known() error                                        { return nil }
+func (m *manyStreams) Healthz(*server.HealthzOptions) *server.HealthStatus { return nil }
+func (m *manyStreams) Jsz(*server.JSzOptions) (*server.JSInfo, error) {
+	m.drawn.Add(1)
+	account := &server.AccountDetail{Id: "$G"}
+	consumer := &server.ConsumerInfo{Config: &server.ConsumerConfig{Durable: "C"}}
+	for i := range m.streams {
+		name := fmt.Sprint("S", i)
+		account.Streams = append(account.Streams, server.StreamDetail{
+			Name: name, Config: &server.StreamConfig{Name: name, Retention: server.LimitsPolicy, Storage: server.FileStorage},
+			Consumer: []*server.ConsumerInfo{consumer, consumer, consumer},
+		})
+	}
+	return &server.JSInfo{AccountDetails: []*server.AccountDetail{account}}, nil
+}
+
+// discarded takes an answer without keeping it.
+type discarded struct {
+	header http.Header
+	bytes  int
+}
+
+func (d *discarded) Header() http.Header { return d.header }
+func (d *discarded) WriteHeader(int)     {}
+func (d *discarded) Write(b []byte) (int, error) {
+	d.bytes += len(b)
+	return len(b), nil
+}
+
+// What a request for /jsz with 1,000 streams and 3,000 consumers costs is that of handing over a page that is there: as
+// many allocations as with one stream, and nothing drawn up.
+func TestRequestsForManyStreamsCostWhatFewDo(t *testing.T) {
+	cost := func(streams int) (allocations float64, size int, drawn int32) {
+		js := &manyStreams{streams: streams}
+		s := New(Options{Server: &server.Options{}, Core: &facts{}, JetStream: js, Logger: slog.New(slog.DiscardHandler), MetricsPort: -1})
+		defer s.kept.close()
+		handler := s.Handler()
+		r := httptest.NewRequest(http.MethodGet, "/jsz?acc=%24G&config=true&consumers=true", nil)
+		w := &discarded{header: http.Header{}}
+		handler.ServeHTTP(w, r)
+		size = w.bytes
+		before := js.drawn.Load()
+		allocations = testing.AllocsPerRun(100, func() { handler.ServeHTTP(w, r) })
+		return allocations, size, js.drawn.Load() - before
+	}
+	few, small, _ := cost(1)
+	many, large, drawn := cost(1000)
+	t.Logf("one stream: %v allocations for %d bytes; 1,000: %v for %d, drawn up %d times in 101 requests", few, small, many, large, drawn)
+	if large < 500*small {
+		t.Fatalf("the page of 1,000 streams has %d bytes, that of one %d", large, small)
+	}
+	if many > few || drawn > 5 { // a renewal in the background, at most one a second
+		t.Errorf("a request costs %v allocations, that for one stream %v; drawn up %d times", many, few, drawn)
+	}
 }

@@ -32,6 +32,8 @@ type Core interface {
 	Connections(Wanted) []Connection
 	// Accounts returns every account by name.
 	Accounts() []Account
+	// Matching returns how subscriptions were matched in an account; in all of them if it is empty.
+	Matching(account string) server.SublistStats
 }
 
 // JetStream is what the streams know.

@@ -44,6 +44,8 @@ func (f *facts) Connections(w Wanted) []Connection {
 
 func (f *facts) Accounts() []Account { return []Account{{Name: "B"}, {Name: "A", Connections: 1}} }
 
+func (f *facts) Matching(string) server.SublistStats { return server.SublistStats{NumSubs: 3} }
+
 func newServer(f *facts, o server.Options) *Server {
 	o.HTTPHost = "127.0.0.1"
 	return New(Options{
