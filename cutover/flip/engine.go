@@ -126,6 +126,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	of, epoch := standings(j.all())
 	e.epoch = epoch
+	e.running.Go(e.expire)
 	for name, st := range of {
 		e.marked = e.marked || !st.since.IsZero()
 		if !st.watched {
@@ -311,6 +312,20 @@ func (e *Engine) shadow(s *stream, cfg server.StreamConfig) {
 	e.mu.Unlock()
 	s.cap.get().Start()
 	e.running.Go(func() { e.observe(s) })
+}
+
+// expire gives up publishes that no server will answer any more, until the engine is closed.
+func (e *Engine) expire() {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-e.ctx.Done():
+			return
+		case now := <-t.C:
+			e.o.Relay.Expire(now)
+		}
+	}
 }
 
 // observeEvery is how often the servers are asked what a stream under watch is like.

@@ -335,7 +335,10 @@ func (e *Engine) settled(
 	if err != nil {
 		return false, nil, err
 	}
-	if after.State.LastSeq != before.State.LastSeq || after.State.Msgs != before.State.Msgs {
+	if after.State.LastSeq == before.State.LastSeq && after.State.Msgs != before.State.Msgs {
+		return false, nil, nil // an ack or a limit has removed something
+	}
+	if after.State.LastSeq != before.State.LastSeq {
 		e.o.Logger.Warn("Stream {stream} moved from {from} to {to} behind the fence: somebody publishes around "+
 			"the gateway",
 			slog.String("stream", s.name.String()), slog.Uint64("from", before.State.LastSeq),

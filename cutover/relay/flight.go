@@ -12,10 +12,16 @@ import (
 // maxFlights bounds the publishes of one connection that are remembered until their PubAck.
 const maxFlights = 1 << 16
 
+// maxFlight is how long a publish is waited for. A server that was lost, or has lost the lead of the stream, with a publish in
+// hand does not answer it any more, and clients do not wait that long either. If it was stored all the same, the copy has it:
+// that is read back from the servers.
+const maxFlight = 6 * time.Second
+
 // flying is a publish that waits for its PubAck.
 type flying struct {
 	scope *Scope
 	noted Noted
+	since time.Time
 }
 
 // flights are those of one connection, by the subject of the answer: in order, where many share one.
@@ -66,6 +72,24 @@ func (f *flights) close() {
 	f.waiting, f.count = nil, 0
 }
 
+// expire gives up those that are older than maxFlight.
+func (f *flights) expire(now time.Time) {
+	for reply, list := range f.waiting {
+		n := 0
+		for n < len(list) && now.Sub(list[n].since) > maxFlight {
+			list[n].scope.lost()
+			n++
+		}
+		f.count -= n
+		switch {
+		case n == len(list):
+			delete(f.waiting, reply)
+		case n > 0:
+			f.waiting[reply] = list[n:]
+		}
+	}
+}
+
 func (s *Scope) lost() {
 	s.notes.unanswered.Add(1)
 	s.flight.Add(-1)
@@ -74,7 +98,7 @@ func (s *Scope) lost() {
 // publish notes a message that goes to a stream under watch.
 func (g *guide) publish(s *Scope, m *bus.Msg) {
 	s.notes.published.Add(1)
-	p := flying{scope: s, noted: Noted{
+	p := flying{scope: s, since: time.Now(), noted: Noted{
 		Subject: string(m.Subject), Hash: cutover.Hash(m.Subject, m.Header, m.Data),
 		MsgID: string(jsapi.HeaderValue(m.Header, jsapi.HeaderMsgID)),
 	}}

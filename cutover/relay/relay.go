@@ -3,6 +3,7 @@ package relay
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/gateway"
@@ -61,6 +62,15 @@ func (r *Relay) Strangers(account string) (list []Client) {
 		list = append(list, Client{g.traveler.ID(), id})
 	}
 	return list
+}
+
+// Expire gives up the publishes that have waited for their PubAck for too long. It is to be called now and then.
+func (r *Relay) Expire(now time.Time) {
+	for _, g := range r.all() {
+		g.mu.Lock()
+		g.flight.expire(now)
+		g.mu.Unlock()
+	}
 }
 
 func (r *Relay) all() []*guide {
