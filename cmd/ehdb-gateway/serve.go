@@ -32,6 +32,7 @@ import (
 	"github.com/noetl/ehdb-gateway/internal/config"
 	"github.com/noetl/ehdb-gateway/internal/logging"
 	"github.com/noetl/ehdb-gateway/internal/metrics"
+	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
 // app is a running server: its parts, in the order in which they start.
@@ -40,6 +41,7 @@ type app struct {
 	reloads sync.Mutex
 	cfg     *config.Config
 	log     *logging.Logger
+	fs      vfs.FS // of the data directory; nil: the operating system's
 	router  *bus.Router
 	metrics *metrics.Metrics
 	links   *accounts.Registry

@@ -48,7 +48,7 @@ func newStreams(a *app) *streams {
 	s.svc = jetstreamapi.New(jetstreamapi.Options{
 		Bus: a.router,
 		Storage: storage.Options{
-			Dir: a.cfg.DataDir, Shards: own.Shards, QueueBytes: own.QueueBytes, StallBytes: own.StallBytes,
+			FS: a.fs, Dir: a.cfg.DataDir, Shards: own.Shards, QueueBytes: own.QueueBytes, StallBytes: own.StallBytes,
 			WindowSize: own.WindowBytes, Encryption: encryption(o), Events: s.events(a.metrics),
 			Seal: true, SealMaxAge: own.SealMaxAge, SealBytes: own.SealBytes, Memory: own.Memory,
 		},
