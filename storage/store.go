@@ -125,7 +125,8 @@ func (s *Store) CreateLog(spec LogSpec) (*Log, error) {
 	return l, nil
 }
 
-// create gives m an id and queues the record that says it exists; it returns the record's section.
+// create gives m an id and queues the record that says it exists; it returns the record's section. Nobody waits for that
+// record: it is committed together with what the owner writes next, such as what the log is for.
 func (s *Store) create(m *logMeta) (uint64, error) {
 	for _, sh := range m.Shards {
 		if int(sh) >= len(s.w.shards) {
@@ -137,10 +138,10 @@ func (s *Store) create(m *logMeta) (uint64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	sh := &w.shards[m.Shards[0]]
-	_, err := w.put(sh, maxLog(m), nil, func(b []byte) []byte { return appendLog(b, m) })
-	if err != nil {
+	if err := w.admit(sh, maxLog(m), w.slack()); err != nil {
 		return 0, err
 	}
+	w.putIn(w.pending(), sh, maxLog(m), nil, func(b []byte) []byte { return appendLog(b, m) })
 	s.nextID++
 	return sh.secID, nil
 }

@@ -65,6 +65,29 @@ func (a *answers) done(seq uint64) Done {
 	}
 }
 
+// TestCreateWithItsRecord: a log that is made is committed together with what is written next, not on its own.
+func TestCreateWithItsRecord(t *testing.T) {
+	s := open(t, Options{FS: vfs.NewMem(), Dir: "data", Shards: 2})
+	before := s.Stats().Commits
+	for i := range 20 {
+		l, err := s.CreateStateLog(ShardID(i%2), "state", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.Gosched() // the commit loop may run, if it was woken
+		durable := make(chan error, 1)
+		if err := s.Catalog().Append([]byte{byte(l.ID())}, func(err error) { durable <- err }); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-durable; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.Stats().Commits - before; n != 20 {
+		t.Errorf("%d commits, want 20", n)
+	}
+}
+
 // stalledDisk is a hook that keeps syncs waiting.
 type stalledDisk struct{ gate atomic.Pointer[chan struct{}] }
 

@@ -118,6 +118,14 @@ func (w *writer) slack() int64 { return w.opts.QueueBytes / 4 }
 
 // current returns the group that is being filled and sees to it that it will be committed. The lock is held.
 func (w *writer) current() *group {
+	g := w.pending()
+	w.signal()
+	return g
+}
+
+// pending returns the group that is being filled. What is put there is committed with what comes next, or by Close. The
+// lock is held.
+func (w *writer) pending() *group {
 	if n := len(w.groups); n > 0 && w.groups[n-1].bytes < maxGroup {
 		return w.groups[n-1]
 	}
@@ -131,7 +139,6 @@ func (w *writer) current() *group {
 	g.num = w.num
 	g.secFrom, g.secTo = w.secs.end, w.secs.end
 	w.groups = append(w.groups, g)
-	w.signal()
 	return g
 }
 
