@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
 // BenchmarkDispatchNext measures the way of a pull request from Deliver into the consumer's mailbox.
@@ -43,5 +44,46 @@ func BenchmarkDirectGet(b *testing.B) {
 		p.session.Publish(&m)
 		p.session.Flush()
 		<-got
+	}
+}
+
+// BenchmarkStart measures a start with 2,000 streams of one consumer each, after a graceful stop.
+func BenchmarkStart(b *testing.B) {
+	const streams = 2000
+	fs := vfs.NewMem()
+	options := func(router bus.Bus) Options {
+		o := testOptions(router, "data")
+		o.Storage.FS, o.Storage.Seal = fs, true
+		return o
+	}
+	router := bus.NewRouter()
+	s := New(options(router))
+	if err := s.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	p := newParty(b, router, "$G")
+	for i := range streams {
+		p.must(b, nil, fmt.Sprint("$JS.API.STREAM.CREATE.S", i), fmt.Sprintf(`{"name":"S%d","subjects":["s.%d.>"]}`, i, i))
+		p.must(b, nil, fmt.Sprintf("$JS.API.CONSUMER.CREATE.S%d.C", i),
+			fmt.Sprintf(`{"stream_name":"S%d","config":{"durable_name":"C","ack_policy":"explicit"}}`, i))
+		p.must(b, nil, fmt.Sprintf("s.%d.x", i), "hello")
+	}
+	if err := s.Stop(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s := New(options(bus.NewRouter()))
+		if err := s.Start(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if n := len(s.account("$G").streams); n != streams {
+			b.Fatalf("%d streams", n)
+		}
+		if err := s.Stop(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
 	}
 }

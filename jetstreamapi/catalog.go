@@ -25,8 +25,25 @@ type catalogKey struct{ account, stream string }
 
 // catalogStream is a stream's record and those of its consumers, as they are written.
 type catalogStream struct {
-	record    json.RawMessage // nil: only consumers are known, which means the log is damaged
-	consumers map[string]json.RawMessage
+	record    catalogEntry // empty: only consumers are known, which means the log is damaged
+	consumers map[string]catalogEntry
+}
+
+// catalogEntry is a record as it is written, and as it was read.
+type catalogEntry struct {
+	encoded json.RawMessage
+	read    *catalogRecord // until the assets are there, so that a start decodes each record once; nil: decode it again
+}
+
+// decode returns the record.
+func (e *catalogEntry) decode() (r catalogRecord, err error) {
+	if e.read != nil {
+		return *e.read, nil
+	}
+	if err := json.Unmarshal(e.encoded, &r); err != nil {
+		return r, fmt.Errorf("catalog: %w", err)
+	}
+	return r, nil
 }
 
 // catalogRecord is one entry: an asset as it is from now on, or its removal.
@@ -128,12 +145,25 @@ func (c *catalog) apply(entry []byte) error {
 		}
 		return nil
 	}
-	c.set(&r, append([]byte(nil), entry...))
+	c.set(&r, catalogEntry{encoded: append([]byte(nil), entry...), read: &r})
 	return nil
 }
 
+// started lets go of what only a start needs.
+func (c *catalog) started() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.live {
+		s.record.read = nil
+		for name, e := range s.consumers {
+			e.read = nil
+			s.consumers[name] = e
+		}
+	}
+}
+
 // set puts the record in the live set. Removing a stream removes its consumers.
-func (c *catalog) set(r *catalogRecord, encoded []byte) {
+func (c *catalog) set(r *catalogRecord, e catalogEntry) {
 	key := catalogKey{r.Account, r.Stream}
 	s := c.live[key]
 	if s != nil {
@@ -144,16 +174,16 @@ func (c *catalog) set(r *catalogRecord, encoded []byte) {
 		delete(c.live, key)
 		return
 	case s == nil:
-		s = &catalogStream{consumers: make(map[string]json.RawMessage)}
+		s = &catalogStream{consumers: make(map[string]catalogEntry)}
 		c.live[key] = s
 	}
 	switch {
 	case r.Consumer == "":
-		s.record = encoded
+		s.record = e
 	case r.Removed:
 		delete(s.consumers, r.Consumer)
 	default:
-		s.consumers[r.Consumer] = encoded
+		s.consumers[r.Consumer] = e
 	}
 	c.size += s.size()
 }
@@ -173,7 +203,7 @@ func (c *catalog) put(r catalogRecord, done storage.Done) error {
 	if err := c.log.Append(encoded, done); err != nil {
 		return fmt.Errorf("catalog: %w", err)
 	}
-	c.set(&r, encoded)
+	c.set(&r, catalogEntry{encoded: encoded})
 	c.checkpointIfDue()
 	return nil
 }
@@ -199,7 +229,7 @@ func (c *catalog) putAll(records []catalogRecord, done storage.Done) error {
 		return fmt.Errorf("catalog: %w", err)
 	}
 	for i := range records {
-		c.set(&records[i], batch.Batch[i])
+		c.set(&records[i], catalogEntry{encoded: batch.Batch[i]})
 	}
 	c.checkpointIfDue()
 	return nil
@@ -217,11 +247,11 @@ func (c *catalog) checkpointIfDue() {
 func (c *catalog) checkpoint(done storage.Done) error {
 	cp := catalogCheckpoint{Version: catalogVersion}
 	for _, s := range c.live {
-		if s.record != nil {
-			cp.Streams = append(cp.Streams, s.record)
+		if s.record.encoded != nil {
+			cp.Streams = append(cp.Streams, s.record.encoded)
 		}
-		for _, encoded := range s.consumers {
-			cp.Consumers = append(cp.Consumers, encoded)
+		for _, e := range s.consumers {
+			cp.Consumers = append(cp.Consumers, e.encoded)
 		}
 	}
 	b, err := json.Marshal(&cp)
@@ -253,20 +283,20 @@ func (c *catalog) writable(ctx context.Context) error {
 func (c *catalog) records() (streams, consumers []catalogRecord, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	add := func(to *[]catalogRecord, encoded []byte) {
-		var r catalogRecord
-		if e := json.Unmarshal(encoded, &r); e != nil {
-			err = fmt.Errorf("catalog: %w", e)
+	add := func(to *[]catalogRecord, e catalogEntry) {
+		r, failed := e.decode()
+		if failed != nil {
+			err = failed
 			return
 		}
 		*to = append(*to, r)
 	}
 	for _, s := range c.live {
-		if s.record != nil {
+		if s.record.encoded != nil {
 			add(&streams, s.record)
 		}
-		for _, encoded := range s.consumers {
-			add(&consumers, encoded)
+		for _, e := range s.consumers {
+			add(&consumers, e)
 		}
 	}
 	return streams, consumers, err

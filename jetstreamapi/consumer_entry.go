@@ -68,10 +68,7 @@ func (c *consumerEntry) start(state *storage.StateLog, held bool) error {
 	c.state = state
 	e := c.stream
 	a := e.acc
-	cfg := server.ConsumerConfig{}
-	if !copyJSON(c.config(), &cfg) {
-		cfg = *c.config()
-	}
+	cfg := *c.config()
 	var self atomic.Pointer[consumer.Consumer] // acks may come before New has returned
 	o, err := consumer.New(consumer.Options{
 		Account: a.name,

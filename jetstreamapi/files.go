@@ -95,6 +95,7 @@ func (s *Service) openFiles(ctx context.Context, check func(*catalog, context.Co
 		return errors.Join(err, s.closeFiles())
 	}
 	s.dropOrphans(c, st)
+	c.started()
 	return nil
 }
 

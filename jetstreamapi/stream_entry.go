@@ -109,7 +109,7 @@ func (e *streamEntry) start(log *storage.Log) error {
 	a.addUsed(cfg.Storage, int64(log.State().Bytes)) //nolint:gosec // bytes on a disk
 	s, err := stream.New(stream.Options{
 		Account:    a.name,
-		Config:     *cloneConfig(cfg),
+		Config:     *cfg,
 		Created:    e.created,
 		Log:        log,
 		Bus:        a.svc.opts.Bus,
