@@ -131,6 +131,9 @@ type modelCursor struct {
 
 // logTest drives one log and its model.
 type logTest struct {
+	aheadOf *Log
+	ahead   map[string]*KeyAhead // by key, looked up at different times
+
 	s       *Store
 	l       *Log
 	m       model
@@ -408,8 +411,23 @@ func (x *logTest) checkState(t *rapid.T) {
 		t.Fatalf("there are %d keys, want %d", got, want)
 	}
 	key := drawKey(t)
-	if got, want := x.l.Key(key), keyState(x.m.head, key); got != want {
+	want := keyState(x.m.head, key)
+	if got := x.l.Key(key); got != want {
 		t.Fatalf("key %q is %+v, want %+v", key, got, want)
+	}
+	if x.aheadOf != x.l {
+		x.aheadOf, x.ahead = x.l, map[string]*KeyAhead{}
+	}
+	if a := x.ahead[string(key)]; a != nil { // looked up some time ago
+		if got := x.l.KeyAt(a); got != want {
+			t.Fatalf("key %q is %+v as looked up ahead, want %+v", key, got, want)
+		}
+	}
+	a := &KeyAhead{}
+	x.l.LookAhead(key, a)
+	x.ahead[string(key)] = a
+	if got := x.l.KeyAt(a); got != want {
+		t.Fatalf("key %q is %+v as looked up, want %+v", key, got, want)
 	}
 }
 

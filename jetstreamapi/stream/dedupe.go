@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/noetl/ehdb-gateway/internal/bus"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 	"github.com/noetl/ehdb-gateway/storage"
 )
@@ -23,6 +24,7 @@ type dedupe struct {
 	first  int    // of the entries not yet expired
 	chunk  []byte // where the bytes of new ids go
 
+	owes    atomic.Bool // owed is not 0, for who has not the lock
 	owed    uint64      // not 0: what the log has up to this sequence is not in the window yet
 	loading *dedupeLoad // on its way; nil: it is not
 }
@@ -121,6 +123,7 @@ func (s *Stream) recoverDedupe() error {
 	}
 	d := &s.dedupe
 	d.owed = s.head.lastSeq
+	d.owes.Store(d.owed != 0)
 	switch {
 	case len(s.o.Dedupe) > 0:
 		s.loadDedupe()
@@ -160,6 +163,31 @@ func (l *dedupeLoad) read(log *storage.Log) {
 	close(l.done)
 }
 
+// awaitDedupe waits, before the lock is taken, until the window is there that the ids of a batch are looked up in.
+func (s *Stream) awaitDedupe(batch []bus.Delivery) {
+	if !s.dedupe.owes.Load() || !slices.ContainsFunc(batch, func(d bus.Delivery) bool {
+		return len(d.Msg.Header) > 0 && len(jsapi.HeaderValue(d.Msg.Header, jsapi.HeaderMsgID)) > 0
+	}) {
+		return
+	}
+	s.mu.Lock()
+	if s.dedupe.owed == 0 || s.dedupe.window <= 0 || s.head.closed {
+		s.mu.Unlock()
+		return
+	}
+	if s.dedupe.loading == nil {
+		s.dedupe.loading = s.newDedupeLoad()
+	}
+	l := s.dedupe.loading
+	s.upkeep.running.Add(1)
+	s.mu.Unlock()
+	defer s.upkeep.running.Done()
+	l.read(s.log)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takeDedupe(l)
+}
+
 // loadDedupe fills the window with what the log had when the stream was opened. The lock is held.
 func (s *Stream) loadDedupe() {
 	l := s.dedupe.loading
@@ -179,6 +207,7 @@ func (s *Stream) takeDedupe(l *dedupeLoad) {
 		return
 	}
 	d.owed, d.loading = 0, nil
+	d.owes.Store(false)
 	if d.window <= 0 {
 		return
 	}

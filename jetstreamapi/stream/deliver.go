@@ -13,16 +13,22 @@ import (
 
 // Deliver implements bus.Sink: the publish path. It takes the stream's lock once for the batch.
 func (s *Stream) Deliver(batch []bus.Delivery) <-chan struct{} {
-	if set := s.settings.Load(); set.cfg.AllowMsgCounter {
+	set := s.settings.Load()
+	if set.cfg.AllowMsgCounter {
 		s.loadCounts(set, batch)
 	}
+	s.awaitDedupe(batch)
+	ahead := s.lookAhead(set, batch)
+	defer ahead.release()
 	s.mu.Lock()
-	set := s.settings.Load()
+	set = s.settings.Load()
 	now := s.stamp()
 	s.sample.begin(s.head.lastSeq+1, now)
 	for i := range batch {
+		s.head.ahead = ahead.of(i)
 		s.accept(set, &batch[i].Msg, now)
 	}
+	s.head.ahead = nil
 	s.sample.settle(s.head.lastSeq)
 	return s.settled(set)
 }
@@ -104,7 +110,7 @@ func (s *Stream) store(set *settings, in *incoming, rollup rollupKind, now int64
 	ttl = s.atLeastMarkerTTL(set, in, ttl)
 	var before uint64
 	if set.republish != nil {
-		before = s.log.Key(in.subject).Last
+		before = s.key(in.subject).Last
 	}
 	atOnce := set.rollsUpAtOnce(in, rollup)
 	if err := s.append(in, atOnce, now); err != nil {

@@ -1,6 +1,8 @@
 package stream
 
 import (
+	"bytes"
+
 	"github.com/noetl/ehdb-gateway/storage"
 )
 
@@ -13,7 +15,12 @@ func (s *Stream) duplicateOf(id []byte) uint64 {
 }
 
 // key implements facts.
-func (s *Stream) key(subject []byte) storage.KeyState { return s.log.Key(subject) }
+func (s *Stream) key(subject []byte) storage.KeyState {
+	if a := s.head.ahead; a != nil && bytes.Equal(a.Key(), subject) {
+		return s.log.KeyAt(a)
+	}
+	return s.log.Key(subject)
+}
 
 // totals implements facts.
 func (s *Stream) totals() (messages, size uint64) {
@@ -68,7 +75,7 @@ func (s *Stream) trimSubject(set *settings, subject []byte) {
 	}
 	removed := false
 	for {
-		ks := s.log.Key(subject)
+		ks := s.key(subject)
 		if ks.Count <= set.maxPer || !s.delete(ks.First) {
 			break
 		}
@@ -81,20 +88,69 @@ func (s *Stream) trimSubject(set *settings, subject []byte) {
 
 // trimSubjects applies the limit for each subject to all.
 func (s *Stream) trimSubjects(set *settings) {
-	var over [][]byte
-	s.log.EachKey(nil, func(key []byte, _ storage.KeyState) bool {
-		if s.log.Key(key).Count > set.maxPer {
+	over := s.overLimit(set.maxPer, func() bool { return false })
+	s.trimEach(set, append(over, s.overLimitRecently(set.maxPer)...))
+}
+
+// overLimit returns the subjects of which more than most messages are visible. It reads the keys of all parts.
+func (s *Stream) overLimit(most uint64, stop func() bool) (over [][]byte) {
+	s.log.EachKey(nil, func(key []byte, ks storage.KeyState) bool {
+		if ks.Count > most {
 			over = append(over, append([]byte(nil), key...))
 		}
-		return true
+		return !stop()
 	})
-	for _, subject := range over {
+	return over
+}
+
+// overLimitRecently returns the subjects of which there are more than most messages, among those of what is not sealed.
+func (s *Stream) overLimitRecently(most uint64) (over [][]byte) {
+	for _, key := range s.log.UnsealedKeys() {
+		if s.log.Key(key).Count > most {
+			over = append(over, key)
+		}
+	}
+	return over
+}
+
+// trimEach applies the limit for each subject to some.
+func (s *Stream) trimEach(set *settings, subjects [][]byte) {
+	for _, subject := range subjects {
 		if _, err := s.log.Purge(exactly(subject), 0, set.maxPer, nil); err != nil {
 			break // the limit is applied again with the next message of the subject
 		}
 	}
-	if len(over) > 0 {
+	if len(subjects) > 0 {
 		s.removed()
+	}
+}
+
+// trimRecovered applies the limits after a crash, which may have come between a message and what it pushed out. For the
+// subjects of what is sealed that is done behind the scenes, where a change of the limits may have been cut short, or a
+// deletion was owed: a start must not take as long as there are subjects.
+func (s *Stream) trimRecovered(set *settings) {
+	if set.maxPer > 0 {
+		s.trimEach(set, s.overLimitRecently(set.maxPer))
+		s.upkeep.running.Add(1)
+		go s.trimSealed()
+	}
+	s.head.trimDue = true
+	s.trim(set, false)
+}
+
+func (s *Stream) trimSealed() {
+	defer s.upkeep.running.Done()
+	loadSlots <- struct{}{}
+	defer func() { <-loadSlots }()
+	most := s.settings.Load().maxPer
+	if most == 0 {
+		return
+	}
+	over := s.overLimit(most, s.upkeep.quit.Load)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if set := s.settings.Load(); !s.head.closed && set.maxPer > 0 {
+		s.trimEach(set, over)
 	}
 }
 

@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -329,4 +330,43 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// TestLimitCutShort: a limit for each subject that a crash kept from being applied is applied after the start, to what
+// is sealed too.
+func TestLimitCutShort(t *testing.T) {
+	dir := t.TempDir()
+	w := newOurs(t)
+	opened := func() *storage.Store {
+		st, err := storage.Open(t.Context(), storage.Options{Dir: dir, Seal: true, SealMaxAge: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	w.store = opened()
+	if err := w.create(t, server.StreamConfig{
+		Name: "S", Subjects: []string{"s.>"}, Storage: server.FileStorage, MaxMsgsPer: 3,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 {
+		w.publish(t, fmt.Sprint("s.", i%2), nil, "x")
+	}
+	cfg, id := w.stream.Config(), w.stream.Log().ID()
+	w.stream.Stop()
+	if err := w.store.Close(); err != nil { // seals
+		t.Fatal(err)
+	}
+	cfg.MaxMsgsPer = 1 // in the catalog, and no more
+	w.store = opened()
+	defer w.store.Close()
+	log, err := w.store.OpenLog(id, stream.LogSpec("$G", &cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.start(t, cfg, log)
+	defer w.stream.Stop()
+	waitFor(t, "the limit to be applied", func() bool { return len(left(t, w)) == 2 })
+	wantLeft(t, w, 5, 6)
 }

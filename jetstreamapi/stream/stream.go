@@ -93,6 +93,8 @@ type head struct {
 	closed   bool
 	purged   bool // everything, at least once
 
+	ahead *storage.KeyAhead // of the message in hand; nil: nothing
+
 	recovering  bool // consumers are still to be attached
 	recoveredTo uint64
 
@@ -169,8 +171,7 @@ func (s *Stream) recover(set *settings) error {
 	}
 	s.head.reserved = st.Bytes
 	s.head.recovering, s.head.recoveredTo = s.o.Recovering, st.LastSeq
-	// A crash may have come between a message and what it pushed out.
-	s.trim(set, true)
+	s.trimRecovered(set)
 	s.startExpiry(set)
 	s.startScan(set.cfg.AllowMsgTTL, set.cfg.AllowMsgSchedules)
 	return nil

@@ -3,6 +3,7 @@ package stream
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
@@ -15,7 +16,8 @@ type upkeep struct {
 	timer   *time.Timer
 	due     int64 // Unix nanoseconds the timer is armed for; 0: not armed
 	stopped bool
-	running sync.WaitGroup // the timer's function; added to under the lock, while not stopped
+	quit    atomic.Bool    // stopped, for what runs without the lock
+	running sync.WaitGroup // the timer's function, and what a start leaves to do; added to under the lock, while not stopped
 
 	ageFrom uint64 // below it, what is left of messages older than max_age never expires
 	expiry  expiry
@@ -57,6 +59,7 @@ func (s *Stream) dedupeDue(now int64) {
 // stopUpkeep ends the timer. Who wants to know that it has ended waits for running, without the lock.
 func (s *Stream) stopUpkeep() {
 	s.upkeep.stopped = true
+	s.upkeep.quit.Store(true)
 	if l := s.dedupe.loading; l != nil {
 		l.stop.Store(true)
 	}

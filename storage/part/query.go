@@ -414,3 +414,25 @@ func (s *Section) Sizes(lo, hi uint32, dead *Tombstones) (n, bytes uint64, err e
 	}
 	return n, bytes, nil
 }
+
+// EachOf calls fn for the first most records of key, deleted or not, ascending.
+func (s *Section) EachOf(key []byte, most int, fn func(ord uint32, seq uint64)) error {
+	id, ok, err := s.FindKey(key)
+	if err != nil || !ok {
+		return err
+	}
+	d, posts := s.dict(), s.postings()
+	lo, hi, err := d.span(id)
+	for ; err == nil && lo < hi && most > 0; lo, most = lo+1, most-1 {
+		var (
+			ord uint32
+			seq uint64
+		)
+		if ord, err = posts.at(lo); err == nil {
+			if seq, err = s.Seq(ord); err == nil {
+				fn(ord, seq)
+			}
+		}
+	}
+	return err
+}
