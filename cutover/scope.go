@@ -18,6 +18,9 @@ func ParseScope(s string) (Scope, error) {
 	return scope, nil
 }
 
+// Flag is the stream as a flag of ehdbctl, for a shell: it would take the $ of $G for its own.
+func (s Scope) Flag() string { return "--scope '" + s.String() + "'" }
+
 // MarshalText implements encoding.TextMarshaler, as String.
 func (s Scope) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 

@@ -533,7 +533,7 @@ func TestNoFeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		"JetStream is off":                    {"-c", conf},
+		"JetStream is off": {"-c", conf},
 	} {
 		p := start(t, args...)
 		if code, text := refused(t, p.http()+"/feed/$G/S"); code != http.StatusNotImplemented || !strings.HasPrefix(text, want) {

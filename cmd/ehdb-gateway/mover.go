@@ -29,6 +29,7 @@ type mover struct {
 	seen  *console.Console                        // nil before open
 
 	mirrors *metrics.Mirrors
+	scrapes scrapes
 }
 
 // newMover returns nil when no stream is, or is to be, on its way.
@@ -53,6 +54,7 @@ func (m *mover) open(ctx context.Context) error {
 		CopyRate: int(b.CopyRate), Busy: m.busy, Copied: func(lag time.Duration) { m.mirrors.Copied(lag) },
 		Conns: m.conns, Local: m.a.streams.svc.Cutover(), Relay: m.relay, Bus: m.a.router, Barrier: m.a.gw.Barrier,
 		Addrs: m.a.gw.UpstreamAddrs, Monitor: b.Monitor,
+		Servers: m.servers, Scrapes: m.scrapes.list,
 		Server: m.a.gw.Stats().ServerName, Version: version(), Facts: logFacts{m.a.streams}, Logger: m.a.log.Logger,
 	})
 	if err != nil {
@@ -145,6 +147,21 @@ func (m *mover) busy() string {
 		return "the data directory has its hands full"
 	}
 	return ""
+}
+
+// servers are the NATS servers, as clients' connections to them were met.
+func (m *mover) servers() []face.ServerState {
+	out := []face.ServerState{}
+	if m.a.nats == nil {
+		return out
+	}
+	for _, s := range m.a.nats.Stats() {
+		out = append(out, face.ServerState{
+			URL: s.Name, Reachable: s.Dials > 0 && s.LastErr == "", Dials: s.Dials, Failures: s.Failures,
+			LastError: s.LastErr,
+		})
+	}
+	return out
 }
 
 // here reports whether the gateway has the say about a stream.

@@ -279,6 +279,10 @@ func (a *app) startMonitor() error {
 	}
 	mo.Extra = lagPages(lag)
 	if a.mover != nil {
+		for page, h := range mo.Extra {
+			mo.Extra[page] = a.mover.scrapes.counted(page, h)
+		}
+		mo.Read = a.mover.scrapes.read
 		maps.Copy(mo.Extra, a.mover.routes())
 	} else {
 		maps.Copy(mo.Extra, noConsole(&a.cfg.Bus))

@@ -23,7 +23,7 @@ func (c *remote) diffCommand() *cobra.Command {
 		Use: "diff", Short: "Compare a stream of the servers with its copy", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.diffCreate(), c.diffStop(), c.diffShow(), c.diffFindings(), c.diffExplain(), c.diffRepair(),
+	cmd.AddCommand(c.diffCreate(), c.diffResume(), c.diffStop(), c.diffShow(), c.diffWatch(), c.diffFindings(), c.diffExplain(), c.diffRepair(),
 		c.diffKnown())
 	return cmd
 }
@@ -44,18 +44,10 @@ func (c *remote) diffCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var before face.Diff
-			if err := c.get(cmd.Context(), "/diff", scopeQuery(scope), &before); err != nil {
-				return err
+			if wait && !c.dry {
+				return c.compareAll(cmd)
 			}
-			if !wait {
-				return c.change(cmd, "/diff", diffBody{c.actor(), scope, "create"}, "a full comparison begins")
-			}
-			var a changed
-			if err := c.post(cmd.Context(), "/diff", diffBody{c.actor(), scope, "create"}, &a); err != nil {
-				return err
-			}
-			return c.followDiff(cmd, scope, before)
+			return c.change(cmd, "/diff", diffBody{c.actor(), scope, "create"}, "a full comparison begins")
 		},
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is done, and show how far it is")
@@ -75,17 +67,131 @@ func (c *remote) followDiff(cmd *cobra.Command, scope cutover.Scope, before face
 		}
 		if n := len(d.Runs); n > 0 && d.Runs[n-1].ID > last {
 			r := &d.Runs[n-1]
-			fmt.Fprintf(cmd.ErrOrStderr(), "\r%s", bar(r.Through, r.Of))
+			if terminal(cmd.ErrOrStderr()) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "\r%s", bar(r.Through, r.Of))
+			}
 			if r.State != "running" {
-				fmt.Fprintln(cmd.ErrOrStderr())
+				if terminal(cmd.ErrOrStderr()) {
+					fmt.Fprintln(cmd.ErrOrStderr())
+				}
 				w := cmd.OutOrStdout()
-				return c.show(w, d, func() { printDiff(w, &d) })
+				if err := c.show(w, d, func() { printDiff(w, &d) }); err != nil {
+					return err
+				}
+				return outcome(&d)
 			}
 		}
 		if !pause(cmd.Context(), 200*time.Millisecond) {
 			return cmd.Context().Err()
 		}
 	}
+}
+
+// outcome is the exit code of a comparison.
+func outcome(d *face.Diff) error {
+	switch n := len(d.Runs); {
+	case d.Status.Counts.Diverged() > 0 || !d.Status.Counts.Accounted():
+		return &exitError{code: exitNoGo}
+	case n > 0 && d.Runs[n-1].State != "done":
+		return &exitError{code: exitNotEnough}
+	}
+	return nil
+}
+
+// compareAll compares a stream from its first record on, and waits.
+func (c *remote) compareAll(cmd *cobra.Command) error {
+	scope, err := c.one(cmd.Context())
+	if err != nil {
+		return err
+	}
+	var before face.Diff
+	if err := c.get(cmd.Context(), "/diff", scopeQuery(scope), &before); err != nil {
+		return err
+	}
+	var a changed
+	if err := c.post(cmd.Context(), "/diff", diffBody{c.actor(), scope, "create"}, &a); err != nil {
+		return err
+	}
+	return c.followDiff(cmd, scope, before)
+}
+
+// diffResume goes on with a comparison that was stopped or has ended: what was compared stays, and what is new since is
+// compared all the time, so that is to wait for.
+func (c *remote) diffResume() *cobra.Command {
+	return &cobra.Command{
+		Use: "resume", Short: "Wait until everything up to now is compared, behind what was compared before",
+		Long: `Wait until everything up to now is compared, behind what was compared before: a stream is compared as it
+grows, so only what is younger than the window is left. A full comparison that is running is waited for too.
+
+Exit code: 0 equal, 2 something differs, 3 it did not come to its end, 1 it could not be compared.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			target := uint64(0)
+			for {
+				var d face.Diff
+				if err := c.get(cmd.Context(), "/diff", scopeQuery(scope), &d); err != nil {
+					return err
+				}
+				through := d.Status.Counts.Examined - d.Status.Counts.By[parity.Pending]
+				if target == 0 {
+					target = d.Status.Counts.Examined
+				}
+				if terminal(cmd.ErrOrStderr()) {
+					fmt.Fprintf(cmd.ErrOrStderr(), "\r%s", bar(through, target))
+				}
+				n := len(d.Runs)
+				if through >= target && (n == 0 || d.Runs[n-1].State != "running") {
+					if terminal(cmd.ErrOrStderr()) {
+						fmt.Fprintln(cmd.ErrOrStderr())
+					}
+					w := cmd.OutOrStdout()
+					if err := c.show(w, d, func() { printDiff(w, &d) }); err != nil {
+						return err
+					}
+					return outcome(&d)
+				}
+				if !pause(cmd.Context(), progressEvery) {
+					return cmd.Context().Err()
+				}
+			}
+		},
+	}
+}
+
+func (c *remote) diffWatch() *cobra.Command {
+	return &cobra.Command{
+		Use: "watch", Short: "Show how the comparison of streams stands, a line each, again and again", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			w := cmd.OutOrStdout()
+			return c.look(cmd.Context(), watchEvery, func(st *face.Status) (bool, error) {
+				for i := range st.Streams {
+					s := &st.Streams[i]
+					if s.Parity == nil || !matches(c.scope, s.Scope) {
+						continue
+					}
+					if err := c.show(w, s.Parity, func() { printDiffLine(w, st, s) }); err != nil {
+						return false, err
+					}
+				}
+				return true, nil
+			})
+		},
+	}
+}
+
+func printDiffLine(w io.Writer, st *face.Status, s *face.StreamState) {
+	p := s.Parity
+	equal := "equal"
+	if !p.Digest.Equal {
+		equal = "DIFFER"
+	}
+	fmt.Fprintf(w, "%s  %-24s %-14s examined %d  match %d  pending %d  diverged %d  digests %s @%d\n",
+		st.At.UTC().Format(time.TimeOnly), s.Scope, p.Outcome, p.Counts.Examined, p.Counts.By[parity.Match],
+		p.Counts.By[parity.Pending], p.Counts.Diverged(), equal, p.Digest.Through)
 }
 
 // bar shows how far something is.
@@ -149,7 +255,7 @@ func printDiff(w io.Writer, d *face.Diff) {
 		fmt.Fprintf(w, "full comparison %d: %s, %s  %s\n", r.ID, r.State, bar(r.Through, r.Of), r.Error)
 	}
 	if n := st.Counts.Diverged(); n > 0 {
-		fmt.Fprintf(w, "NEXT  ehdbctl diff findings --scope %s\n", st.Scope)
+		fmt.Fprintf(w, "NEXT  ehdbctl diff findings %s\n", st.Scope.Flag())
 	}
 }
 
@@ -205,7 +311,7 @@ func printFound(w io.Writer, list *face.FindingList) {
 	fmt.Fprintf(w, "%d shown, %d more were not kept\n", len(list.Findings), list.Dropped)
 	if len(list.Findings) > 0 {
 		f := &list.Findings[0]
-		fmt.Fprintf(w, "NEXT  ehdbctl diff explain %s:%d\n", f.Scope, f.Seq)
+		fmt.Fprintf(w, "NEXT  ehdbctl diff explain '%s:%d'\n", f.Scope, f.Seq)
 	}
 }
 
@@ -270,7 +376,6 @@ func printExplained(w io.Writer, f *face.Explained) {
 }
 
 func (c *remote) diffRepair() *cobra.Command {
-	dry := false
 	cmd := &cobra.Command{
 		Use: "repair SEQ...", Short: "Copy sequences into the standby anew, byte by byte", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -291,7 +396,7 @@ func (c *remote) diffRepair() *cobra.Command {
 				body.Seqs = append(body.Seqs, seq)
 			}
 			w := cmd.OutOrStdout()
-			if dry {
+			if c.dry {
 				fmt.Fprintf(w, "would copy %d sequences of %s into the standby anew\n", len(body.Seqs), scope)
 				return nil
 			}
@@ -302,7 +407,7 @@ func (c *remote) diffRepair() *cobra.Command {
 			err = c.show(w, r, func() {
 				fmt.Fprintf(w, "%s: %d asked, %d copied, %d removed, %d equal by content now  %s\n", r.Outcome, r.Asked,
 					r.Copied, r.Removed, r.Content, r.Error)
-				undoNext(w, "", "ehdbctl diff create --scope "+scope.String())
+				undoNext(w, "", "ehdbctl diff create "+scope.Flag())
 			})
 			if err == nil && r.Outcome != "repaired" {
 				err = &exitError{code: exitNot}
@@ -310,7 +415,6 @@ func (c *remote) diffRepair() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be done")
 	return cmd
 }
 
@@ -371,6 +475,9 @@ func (c *remote) parityCommand() *cobra.Command {
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use: "self-test", Short: "Run the controls: each has to find the fault that it injects", Args: cobra.NoArgs,
+		Long: `Run the controls: each has to find the fault that it injects.
+
+Exit code: 0 all as expected, 1 one is not, or the gateway could not be asked.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var t parity.SelfTest
 			if err := c.get(cmd.Context(), selfTestPage, nil, &t); err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 func (c *remote) flipCommand() *cobra.Command {
-	q, dry, force := face.FlipRequest{}, false, map[string]string{}
+	q, force := face.FlipRequest{}, map[string]string{}
 	cmd := &cobra.Command{
 		Use: "flip", Short: "Make the gateway the authority of a stream",
 		Long: `Make the gateway the authority of a stream. Clients keep their connections; what they send is
@@ -28,10 +28,14 @@ whose digest --expect takes.`,
 			if err != nil {
 				return err
 			}
-			if dry {
+			if c.dry {
 				return c.dryRun(cmd, scope, "ehdb")
 			}
 			q.Actor, q.Scope, q.Force = c.actor(), scope, force
+			if q.Postpone {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: everything is made ready and waits for: ehdbctl flip go %s (or abort)\n",
+					scope, scope.Flag())
+			}
 			var m face.Move
 			if err := c.post(cmd.Context(), "/flip", q, &m); err != nil {
 				return err
@@ -40,7 +44,6 @@ whose digest --expect takes.`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&dry, "dry-run", false, "only show what would be done")
 	f.DurationVar(&q.MaxFence, "max-fence", 0, "how long clients may be held; 0: 1.5s")
 	f.IntVar(&q.Retries, "retries", 3, "how often to try again when that is not enough")
 	f.StringVar(&q.Expect, "expect", "", "digest of the plan that was agreed to")
@@ -83,7 +86,7 @@ func (c *remote) moved(cmd *cobra.Command, m *face.Move) error {
 		switch m.State {
 		case "postponed":
 			fmt.Fprintf(w, "%s: everything is ready, and waits\n", m.Scope)
-			m.Undo, m.Next = "ehdbctl flip abort --scope "+m.Scope.String(), "ehdbctl flip go --scope "+m.Scope.String()
+			m.Undo, m.Next = "ehdbctl flip abort "+m.Scope.Flag(), "ehdbctl flip go "+m.Scope.Flag()
 		case "aborted":
 			fmt.Fprintf(w, "%s: nothing has changed\n", m.Scope)
 		default:
@@ -122,23 +125,23 @@ func printPlan(w io.Writer, p *face.Plan) {
 		fmt.Fprintln(w, "would be refused:", r)
 	}
 	if len(p.Refusals) == 0 {
-		verb := "flip"
+		next := "flip " + p.Scope.Flag() + " --expect " + p.Digest
 		if p.To == "nats" {
-			verb = "rollback"
+			next = "rollback " + p.Scope.Flag()
 		}
-		fmt.Fprintf(w, "NEXT  ehdbctl %s --scope %s --expect %s\n", verb, p.Scope, p.Digest)
+		fmt.Fprintln(w, "NEXT  ehdbctl", next)
 	}
 }
 
 func (c *remote) rollbackCommand() *cobra.Command {
-	q, all, dry := face.RollbackRequest{}, false, false
+	q, all := face.RollbackRequest{}, false
 	cmd := &cobra.Command{
 		Use: "rollback", Short: "Make the servers the authority of a stream again",
 		Long: `Make the servers the authority of a stream again. It waits until they have everything, so nothing
 is lost.
 
 With --emergency it does not wait. What that costs at most is shown first, and is not exceeded: should it have
-become more meanwhile, nothing is done.`,
+become more meanwhile, nothing is done. On a terminal it is asked for once more.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, err := c.status(cmd.Context())
@@ -155,7 +158,7 @@ become more meanwhile, nothing is done.`,
 					continue
 				}
 				found = true
-				if dry {
+				if c.dry {
 					err = errors.Join(err, c.dryRun(cmd, s.Scope, "nats"))
 					continue
 				}
@@ -169,7 +172,6 @@ become more meanwhile, nothing is done.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&all, "all", false, "every stream, one after the other")
-	f.BoolVar(&dry, "dry-run", false, "only show what would be done")
 	f.BoolVar(&q.Emergency, "emergency", false, "do not wait for what the servers lack")
 	f.DurationVar(&q.MaxFence, "max-fence", 0, "how long clients may be held; 0: 1.5s")
 	return cmd
@@ -181,6 +183,9 @@ func (c *remote) rollback(cmd *cobra.Command, s *face.StreamState, q face.Rollba
 		q.MaxLoss = s.Back.Lost
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: at most %d messages are lost and %d delivered twice\n", s.Scope,
 			s.Back.Lost, s.Back.Duplicates)
+		if err := confirm(cmd, s.Scope); err != nil {
+			return err
+		}
 	}
 	var m face.Move
 	if err := c.post(cmd.Context(), "/rollback", q, &m); err != nil {
@@ -198,7 +203,7 @@ func (c *remote) completeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !q.Understood {
+			if !q.Understood && !c.dry {
 				return errors.New(
 					"the servers will not be kept equal any more, and nothing undoes that: say --i-understand",
 				)
@@ -312,22 +317,14 @@ func (c *remote) modeCommand() *cobra.Command {
 
 // way is the verb that leads a stream to a mode.
 func way(s *face.StreamState, to string) string {
-	var verb string
-	switch {
-	case to == string(s.Phase):
+	verb := wayTo(s.Phase, face.Phase(to))
+	switch verb {
+	case "":
 		return "it is there"
-	case to == "nats" && s.Phase == face.PhaseShadow:
-		verb = "shadow stop"
-	case to == "shadow" && s.Phase == face.PhaseNATS:
-		verb = "shadow start"
-	case s.Phase == face.PhaseEHDB && (to == "nats" || to == "shadow"):
-		verb = "rollback"
-	case to == "ehdb" && (s.Phase == face.PhaseShadow || s.Phase == face.PhaseCanary):
-		verb = "flip"
-	default:
+	case "none":
 		return "there is no way to " + to + "; legal: " + strings.Join(s.Legal, ", ")
 	}
-	return "ehdbctl " + verb + " --scope " + s.Scope.String()
+	return "ehdbctl " + verb + " " + s.Scope.Flag()
 }
 
 func (c *remote) drillCommand() *cobra.Command {
@@ -341,19 +338,22 @@ func (c *remote) drillCommand() *cobra.Command {
 				return err
 			}
 			q.Actor, q.Scope, q.Kind = c.actor(), scope, args[0]
+			if c.dry {
+				return c.would(cmd.OutOrStdout(), "/drill", q)
+			}
 			var d face.Drill
 			if err := c.post(cmd.Context(), "/drill", q, &d); err != nil {
 				return err
 			}
-			if wait {
+			if wait && d.State == "running" {
 				if err := c.followDrill(cmd, &d); err != nil {
 					return err
 				}
 			}
 			w := cmd.OutOrStdout()
 			err = c.show(w, d, func() {
-				fmt.Fprintf(w, "drill %d %s on %s: %s  %s\n", d.ID, d.Kind, d.Scope, d.State, d.Result)
-				undoNext(w, "a drill leaves nothing behind but its evidence", "ehdbctl gates --scope "+d.Scope.String())
+				fmt.Fprintf(w, "drill %d %s: %s  %s\n", d.ID, d.Kind, d.State, d.Result)
+				undoNext(w, "a drill leaves nothing behind but its evidence", "ehdbctl gates "+scope.Flag())
 			})
 			if err == nil && d.State == "failed" {
 				err = &exitError{code: exitNot}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -46,7 +47,7 @@ func (e *exitError) Unwrap() error { return e.err }
 // remote are the flags of the commands that talk to a running gateway.
 type remote struct {
 	server, tokenFile, scope, by, reason string
-	json                                 bool
+	json, dry                            bool
 }
 
 // commands adds all of them.
@@ -55,7 +56,8 @@ func (c *remote) commands(root *cobra.Command) {
 		c.statusCommand(), c.planCommand(), c.gatesCommand(), c.eventsCommand(), c.diffCommand(), c.parityCommand(),
 		c.evidenceCommand(), c.modeCommand(), c.shadowCommand(), c.canaryCommand(), c.flipCommand(),
 		c.rollbackCommand(),
-		c.completeCommand(), c.drillCommand(), c.throttleCommand(),
+		c.completeCommand(), c.drillCommand(), c.throttleCommand(), c.reverseCommand(), c.bypassCommand(),
+		c.kedaCommand(), c.doctorCommand(),
 	}
 	root.AddGroup(&cobra.Group{ID: "cutover", Title: "Moving streams between NATS and EHDB, with a running gateway:"})
 	for _, cmd := range list {
@@ -67,6 +69,7 @@ func (c *remote) commands(root *cobra.Command) {
 			"file with the operator's token, "+face.TokenFile+" in the gateway's data directory (EHDB_TOKEN_FILE)")
 		f.StringVar(&c.scope, "scope", "", "stream: STREAM, ACCOUNT/STREAM or stream=...; * stands for any")
 		f.BoolVar(&c.json, "json", false, "write JSON")
+		f.BoolVar(&c.dry, "dry-run", false, "change nothing, only show what would be done")
 		f.StringVar(&c.reason, "reason", "", "why, for the gateway's events")
 		f.StringVar(&c.by, "by", whoami(), "who, for the gateway's events")
 		root.AddCommand(coded(cmd))
@@ -248,6 +251,9 @@ type changed struct {
 
 // change asks for a change and says how it is undone and what comes next.
 func (c *remote) change(cmd *cobra.Command, page string, body any, what string) error {
+	if c.dry {
+		return c.would(cmd.OutOrStdout(), page, body)
+	}
 	var a changed
 	if err := c.post(cmd.Context(), page, body, &a); err != nil {
 		return err
@@ -257,6 +263,33 @@ func (c *remote) change(cmd *cobra.Command, page string, body any, what string) 
 		fmt.Fprintln(w, what)
 		undoNext(w, a.Undo, a.Next)
 	})
+}
+
+// would says what would be asked for.
+func (c *remote) would(w io.Writer, page string, body any) error {
+	if c.json {
+		return writeJSON(w, body)
+	}
+	doc, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "would ask the gateway: POST %s%s %s\n", face.Base, page, doc)
+	return err
+}
+
+// confirm asks on a terminal for the name of a stream. A program has confirmed by its flags.
+func confirm(cmd *cobra.Command, s cutover.Scope) error {
+	in, ok := cmd.InOrStdin().(*os.File)
+	if !ok || !terminal(in) || !terminal(cmd.ErrOrStderr()) {
+		return nil
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "type the stream's name, %s, to go on: ", s.Stream)
+	line, err := bufio.NewReader(in).ReadString('\n')
+	if err == nil && strings.TrimSpace(line) != s.Stream {
+		err = errors.New("that is another name: nothing was done")
+	}
+	return err
 }
 
 func undoNext(w io.Writer, undo, next string) {

@@ -72,6 +72,9 @@ func (s *stage) Status(context.Context) (*face.Status, error) {
 	drill := face.Drill{ID: 4, Kind: "partition", State: "passed", Result: "0 lost"}
 	return &face.Status{
 		At: time.Now(), Server: "gw", Streams: []face.StreamState{st}, Controls: s.parity.SelfTest(), Drills: []face.Drill{drill},
+		Bypass: []face.BypassState{{Account: "$G", At: time.Now(), Total: 3, Around: []face.Connection{
+			{Addr: "10.3.1.9:1", Name: "cron", Lang: "go", Version: "1.36", Kind: "client", Server: "n1:8222"},
+		}}},
 	}, err
 }
 
@@ -176,7 +179,25 @@ func TestRemoteCommands(t *testing.T) {
 		{"gates", false, exitNot, "--scope is missing"},
 		{"events", false, 0, "the copy begins"},
 		{"diff show --scope ORDERS", false, 0, "full comparison 1: done"},
-		{"diff create --wait --scope ORDERS", true, 0, "full comparison 2: done"},
+		{"diff create --wait --scope ORDERS", true, exitNoGo, "full comparison 2: done"},
+		{"diff create --scope ORDERS --dry-run", false, 0, `would ask the gateway: POST /cutover/v1/diff {"by":`},
+		{"diff create --scope ORDERS", true, 0, "UNDO  ehdbctl diff stop --scope '$G/ORDERS'"},
+		{"diff resume --scope ORDERS", false, exitNoGo, "mismatch"},
+		{"reverse verify --scope ORDERS", true, exitNoGo, "full comparison"},
+		{"reverse status", false, 0, "no stream is served from here"},
+		{"bypass ls", false, exitNoGo, "1 of 3 connections go around the gateway"},
+		{"bypass ls", false, exitNoGo, "client  10.3.1.9:1  cron  -     go 1.36"},
+		{"bypass fence --user cron", false, 0, `user: "cron"`},
+		{"bypass fence", false, exitNot, "--user is missing"},
+		{"keda check", false, exitNoGo, "nobody has asked"},
+		{"keda manifest", false, exitNot, "no consumer"},
+		{"doctor", false, exitNoGo, "LOOK  1 connections go around the gateway in account $G\n      ehdbctl bypass ls"},
+		{"doctor --json", false, exitNoGo, `"ok": false`},
+		{"shadow stop --scope ORDERS --dry-run", false, 0, "would ask the gateway: POST /cutover/v1/shadow"},
+		{"drill partition --scope ORDERS --dry-run", false, 0, "would ask"},
+		{"complete --scope ORDERS --dry-run", false, 0, "would ask"},
+		{"flip --scope ORDERS --dry-run --json", false, exitNoGo, `"digest": "7c1e"`},
+		{"flip --nonsense", false, exitFailed, "unknown flag"},
 		{"diff findings", false, 0, "data @1"},
 		{"diff findings --json", false, 0, `"redacted": true`},
 		{"diff explain ORDERS:2", false, 0, "--token-file"},
@@ -185,10 +206,10 @@ func TestRemoteCommands(t *testing.T) {
 		{"diff repair 2 --scope ORDERS", true, exitNot, "only a standby"},
 		{"diff known add x --first 2 --last 2 --scope ORDERS --reason case", true, 0, "UNDO  ehdbctl diff known rm x"},
 		{"parity self-test", false, 0, "lag_beyond_window"},
-		{"mode ehdb", false, 0, "ehdbctl flip --scope $G/ORDERS"},
+		{"mode ehdb", false, 0, "ehdbctl flip --scope '$G/ORDERS'"},
 		{"mode", false, 0, "legal: flip"},
 		{"shadow start --scope ORDERS", false, exitNot, "operator's token"},
-		{"shadow start --scope ORDERS", true, 0, "UNDO  ehdbctl shadow stop"},
+		{"shadow start --scope ORDERS", true, 0, "UNDO  ehdbctl shadow stop --scope '$G/ORDERS'"},
 		{"flip --dry-run --scope ORDERS", false, exitNoGo, "would be refused: G8"},
 		{"flip --scope ORDERS", true, 0, "fence 117ms"},
 		{"flip --scope ORDERS", true, 0, "UNDO  ehdbctl rollback"},
@@ -202,6 +223,68 @@ func TestRemoteCommands(t *testing.T) {
 		code, out, errs := ctl(tc.token, strings.Fields(tc.args)...)
 		if code != tc.code || !strings.Contains(out+errs, tc.out) {
 			t.Errorf("%s: exit %d\n%s%s", tc.args, code, out, errs)
+		}
+	}
+}
+
+// A plan is written, and done as it says; what has changed since is an error before anything is done.
+func TestPlanApply(t *testing.T) {
+	s, ctl := gateway(t)
+	name := filepath.Join(t.TempDir(), "plan.yaml")
+	if code, out, errs := ctl(false, "plan", "--out", name); code != 0 || !strings.Contains(out, "plan apply") {
+		t.Fatal(code, out, errs)
+	}
+	if code, _, errs := ctl(false, "plan", "--out", name); code != exitNot || !strings.Contains(errs, "exists") {
+		t.Fatal("it was overwritten", errs)
+	}
+	edit := func(was, is string) {
+		t.Helper()
+		doc, err := os.ReadFile(name)
+		if err != nil || !strings.Contains(string(doc), was) {
+			t.Fatalf("%v\n%s", err, doc)
+		}
+		if err := os.WriteFile(name, []byte(strings.Replace(string(doc), was, is, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply := func(code int, want string, args ...string) {
+		t.Helper()
+		got, out, errs := ctl(true, append([]string{"plan", "apply", name}, args...)...)
+		if got != code || !strings.Contains(out+errs, want) {
+			t.Errorf("exit %d\n%s%s", got, out, errs)
+		}
+	}
+	apply(0, "is in shadow")
+	edit("to: shadow", "to: ehdb")
+	apply(0, "ehdbctl flip --scope '$G/ORDERS'", "--dry-run")
+	if len(s.asked) > 0 {
+		t.Fatalf("%+v", s.asked)
+	}
+	apply(0, "epoch 42", "--force", "G11=ticket")
+	if r, ok := s.asked[0].(face.FlipRequest); !ok || r.Scope != orders || r.Force["G11"] != "ticket" || r.By == "" {
+		t.Fatalf("%+v", s.asked)
+	}
+	edit("to: ehdb", "to: complete")
+	apply(exitNot, "is none of nats, shadow, ehdb")
+	edit("to: complete", "to: ehdb")
+	edit("digest: d1", "digest: d0")
+	apply(exitNoGo, "make a new one")
+	edit("digest: d0", "digests: d0")
+	apply(exitNot, "is no plan")
+}
+
+// Every command tells what it does without a gateway.
+func TestHelp(t *testing.T) {
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"--help"}, &out, &errs); code != 0 || !strings.Contains(out.String(), "Exit code") {
+		t.Fatal(code, out.String())
+	}
+	for _, verb := range strings.Fields(
+		"bypass canary complete diff doctor drill events evidence flip gates keda mode parity plan reverse rollback shadow status " +
+			"throttle storage") {
+		out.Reset()
+		if code := run(t.Context(), []string{verb, "--help"}, &out, &errs); code != 0 || !strings.Contains(out.String(), "Usage:") {
+			t.Errorf("%s: exit %d\n%s%s", verb, code, out.String(), errs.String())
 		}
 	}
 }

@@ -15,27 +15,24 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 )
 
+// watchEvery is how often --watch shows something again.
+const watchEvery = 2 * time.Second
+
 func (c *remote) statusCommand() *cobra.Command {
 	watch := false
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show how the streams stand", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for {
-				st, err := c.status(cmd.Context())
-				if err != nil {
-					return err
-				}
-				w := cmd.OutOrStdout()
+			w := cmd.OutOrStdout()
+			return c.look(cmd.Context(), watchEvery, func(st *face.Status) (bool, error) {
 				other := func(s face.StreamState) bool { return !matches(c.scope, s.Scope) }
 				st.Streams = slices.DeleteFunc(st.Streams, other)
-				if err := c.show(w, st, func() { printStatus(w, st) }); err != nil || !watch {
-					return err
+				err := c.show(w, st, func() { printStatus(w, st) })
+				if watch && !c.json {
+					fmt.Fprintln(w)
 				}
-				if !pause(cmd.Context(), 2*time.Second) {
-					return nil
-				}
-				fmt.Fprintln(w)
-			}
+				return watch, err
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&watch, "watch", false, "show it again every two seconds")
@@ -171,42 +168,6 @@ func ago(now, then time.Time) string {
 		return "never"
 	}
 	return max(now.Sub(then), 0).Round(time.Second).String()
-}
-
-func (c *remote) planCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "plan", Short: "List what the servers hold and what speaks against moving it", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var inv face.Inventory
-			if err := c.get(cmd.Context(), "/inventory", nil, &inv); err != nil {
-				return err
-			}
-			w := cmd.OutOrStdout()
-			return c.show(w, inv, func() { printInventory(w, &inv) })
-		},
-	}
-}
-
-func printInventory(w io.Writer, inv *face.Inventory) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "STREAM\tKIND\tMESSAGES\tBYTES\tCONSUMERS\tCOPY\tFEATURES\tREFUSED")
-	for i := range inv.Streams {
-		s := &inv.Streams[i]
-		refused := strings.Join(s.Refusals, "; ")
-		if refused == "" {
-			refused = "no"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\n", s.Scope, s.Kind, s.Messages, size(int64(s.Bytes)),
-			s.Consumers, short(s.Seconds), strings.Join(s.Features, " "), refused)
-	}
-	_ = t.Flush()
-	for _, k := range inv.Clients {
-		fmt.Fprintf(w, "clients: %d of %s %s\n", k.Count, k.Lang, k.Version)
-	}
-	for _, n := range inv.Notes {
-		fmt.Fprintln(w, "note:", n)
-	}
-	fmt.Fprintf(w, "digest %s\nNEXT  ehdbctl shadow start --scope STREAM\n", inv.Digest)
 }
 
 func (c *remote) gatesCommand() *cobra.Command {

@@ -104,12 +104,20 @@ const progressEvery = 200 * time.Millisecond
 
 func newProgress(w io.Writer, verb string) *progress {
 	p := &progress{verb: verb, last: time.Now()}
-	if f, ok := w.(*os.File); ok {
-		if st, err := f.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
-			p.w = w
-		}
+	if terminal(w) {
+		p.w = w
 	}
 	return p
+}
+
+// terminal reports whether a person looks at v.
+func terminal(v any) bool {
+	f, ok := v.(*os.File)
+	if !ok {
+		return false
+	}
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }
 
 func (p *progress) show(file string, done int) {

@@ -337,13 +337,13 @@ func (a *api) shadow(r *http.Request) (any, error) {
 		return nil, err
 	}
 	out := done{Done: true}
-	switch name := q.Scope.String(); q.Action {
+	switch arg := q.Scope.Flag(); q.Action {
 	case "start":
-		out.Undo, out.Next = "ehdbctl shadow stop --scope "+name, "ehdbctl status --scope "+name
+		out.Undo, out.Next = "ehdbctl shadow stop "+arg, "ehdbctl status "+arg
 	case "stop":
-		out.Undo = "ehdbctl shadow start --scope " + name
+		out.Undo = "ehdbctl shadow start " + arg
 	case "reset":
-		out.Next = "ehdbctl diff create --scope " + name
+		out.Next = "ehdbctl diff create " + arg
 	default:
 		return nil, bad("action: give start, stop or reset")
 	}
@@ -365,7 +365,7 @@ func (a *api) canary(r *http.Request) (any, error) {
 	if q.Remove {
 		undo = "add"
 	}
-	out := done{Done: true, Undo: "ehdbctl canary " + undo + " --scope consumer=" + q.Scope.String() + "/" + q.Consumer}
+	out := done{Done: true, Undo: "ehdbctl canary " + undo + " --scope 'consumer=" + q.Scope.String() + "/" + q.Consumer + "'"}
 	return out, a.Engine.Canary(r.Context(), q)
 }
 

@@ -62,17 +62,17 @@ func (a *api) diffRun(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := q.Scope.String()
+	arg := q.Scope.Flag()
 	switch q.Action {
 	case "create":
 		err = e.Full(q.Scope)
 		return done{
 			Done: true,
-			Undo: "ehdbctl diff stop --scope " + name,
-			Next: "ehdbctl diff show --scope " + name,
+			Undo: "ehdbctl diff stop " + arg,
+			Next: "ehdbctl diff show " + arg,
 		}, err
 	case "stop":
-		return done{Done: true, Undo: "ehdbctl diff create --scope " + name}, e.StopFull(q.Scope)
+		return done{Done: true, Undo: "ehdbctl diff create " + arg}, e.StopFull(q.Scope)
 	}
 	return nil, bad("action: give create or stop")
 }
@@ -210,7 +210,7 @@ func (a *api) knownAdd(r *http.Request) (any, error) {
 		}
 		return nil, badRequestError{err}
 	}
-	return done{Done: true, Undo: "ehdbctl diff known rm " + k.Name + " --scope " + k.Scope.String()}, nil
+	return done{Done: true, Undo: "ehdbctl diff known rm " + k.Name + " " + k.Scope.Flag()}, nil
 }
 
 func (a *api) knownRemove(r *http.Request) (any, error) {

@@ -34,6 +34,48 @@ type Status struct {
 	Controls parity.SelfTest `json:"controls"`
 	Throttle string          `json:"throttle,omitempty"` // why copying is slowed down or paused
 	Drills   []Drill         `json:"drills"`
+	Servers  []ServerState   `json:"servers"`
+	Bypass   []BypassState   `json:"bypass"`
+	Scrapes  []Scrape        `json:"scrapes"` // who reads the figures that autoscalers read, the latest first
+}
+
+// ServerState is a NATS server upstream, as the clients' connections to it were met.
+type ServerState struct {
+	URL       string `json:"url"`
+	Reachable bool   `json:"reachable"` // the last attempt succeeded
+	Dials     uint64 `json:"dials"`
+	Failures  uint64 `json:"failures"`
+	LastError string `json:"last_error,omitempty"`
+}
+
+// BypassState is who is connected to the servers around the gateway, in one account.
+type BypassState struct {
+	Account string       `json:"account"`
+	At      time.Time    `json:"at"`
+	Unknown string       `json:"unknown,omitempty"` // why it is not known; empty: it is
+	Total   int          `json:"connections"`
+	Around  []Connection `json:"around"`
+}
+
+// Connection is one of a client with a server.
+type Connection struct {
+	Addr    string    `json:"addr"`
+	Name    string    `json:"name,omitempty"`
+	User    string    `json:"user,omitempty"`
+	Lang    string    `json:"lang,omitempty"`
+	Version string    `json:"version,omitempty"`
+	Kind    string    `json:"kind"`   // client, leafnode
+	Server  string    `json:"server"` // whose monitoring page shows it
+	Since   time.Time `json:"since"`
+}
+
+// Scrape is a program that reads a page with the lag of consumers.
+type Scrape struct {
+	Agent string    `json:"agent"`
+	Addr  string    `json:"addr"`
+	Page  string    `json:"page"`
+	At    time.Time `json:"at"`
+	Count uint64    `json:"count"`
 }
 
 // StreamState is how a stream stands.

@@ -465,7 +465,7 @@ func (e *Engine) find(name cutover.Scope) (*stream, error) {
 	if s := e.streams[name]; s != nil {
 		return s, nil
 	}
-	return nil, fmt.Errorf("%s is not under watch: ehdbctl shadow start --scope stream=%s", name, name.Stream)
+	return nil, fmt.Errorf("%s is not under watch: ehdbctl shadow start %s", name, name.Flag())
 }
 
 // ghostEvery is how often the consumers upstream are brought near those here.

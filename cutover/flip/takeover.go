@@ -71,7 +71,7 @@ type Plan struct {
 
 // PlanFlip returns what Flip would do.
 func (e *Engine) PlanFlip(ctx context.Context, name cutover.Scope) (*Plan, error) {
-	p := &Plan{To: "ehdb", Undo: "ehdbctl rollback --scope stream=" + name.Stream}
+	p := &Plan{To: "ehdb", Undo: "ehdbctl rollback " + name.Flag()}
 	return p, e.plan(ctx, p, name, cutover.Authority, func(epoch uint64) []string {
 		return []string{
 			"record the intent",
@@ -88,7 +88,7 @@ func (e *Engine) PlanFlip(ctx context.Context, name cutover.Scope) (*Plan, error
 
 // PlanRollback returns what Rollback would do.
 func (e *Engine) PlanRollback(ctx context.Context, name cutover.Scope) (*Plan, error) {
-	p := &Plan{To: "nats", Undo: "ehdbctl flip --scope stream=" + name.Stream}
+	p := &Plan{To: "nats", Undo: "ehdbctl flip " + name.Flag()}
 	return p, e.plan(ctx, p, name, cutover.Standby, func(epoch uint64) []string {
 		return []string{
 			"wait until the servers have everything, record the intent",

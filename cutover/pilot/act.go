@@ -169,10 +169,10 @@ func moved(m *flip.Move) *face.Move {
 	out := &face.Move{
 		Scope: m.Scope, To: "ehdb", State: "done", Epoch: m.Epoch, Last: m.Last, Fence: m.Fence.Seconds(),
 		Attempts: m.Attempts, Consumers: m.Consumers, Inexact: m.Inexact, Lost: m.Lost, Duplicates: m.Duplicates,
-		At: m.At, Undo: "ehdbctl rollback --scope stream=" + m.Scope.Stream, Next: "ehdbctl status --watch",
+		At: m.At, Undo: "ehdbctl rollback " + m.Scope.Flag(), Next: "ehdbctl status --watch " + m.Scope.Flag(),
 	}
 	if m.To == cutover.Standby {
-		out.To, out.Undo = "nats", "ehdbctl flip --scope stream="+m.Scope.Stream
+		out.To, out.Undo = "nats", "ehdbctl flip "+m.Scope.Flag()
 	}
 	return out
 }

@@ -59,6 +59,9 @@ type Options struct {
 	// Addrs are the gateway's addresses of its clients' connections to the servers, Monitor their monitoring pages.
 	Addrs   func() map[string]bool
 	Monitor []*url.URL
+	// Servers are the NATS servers, Scrapes who reads the figures of consumers; may be nil.
+	Servers func() []face.ServerState
+	Scrapes func() []face.Scrape
 	Server  string // name
 	Version string
 	// CopyRate bounds what is copied while a copy is behind, in bytes per second; 0: no bound. Busy returns why copying
@@ -92,6 +95,8 @@ type Pilot struct {
 	drills    []face.Drill
 	proof     gate.Fact // that the way back works
 	moved     chan struct{}
+
+	around around
 }
 
 // seen is what is remembered of a stream besides.

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +34,7 @@ func (p *Pilot) Status(ctx context.Context) (*face.Status, error) {
 	p.mu.Lock()
 	st.Drills = append([]face.Drill{}, p.drills...)
 	p.mu.Unlock()
+	p.surroundings(ctx, st)
 	for _, scope := range p.engine.Streams() {
 		s, err := p.streamState(ctx, scope)
 		if err != nil {
@@ -42,6 +45,20 @@ func (p *Pilot) Status(ctx context.Context) (*face.Status, error) {
 	}
 	st.Verdict = verdict(st)
 	return st, nil
+}
+
+// surroundings are the servers, and who comes by or around the gateway.
+func (p *Pilot) surroundings(ctx context.Context, st *face.Status) {
+	st.Servers, st.Scrapes, st.Bypass = []face.ServerState{}, []face.Scrape{}, []face.BypassState{}
+	if p.o.Servers != nil {
+		st.Servers = p.o.Servers()
+	}
+	if p.o.Scrapes != nil {
+		st.Scrapes = p.o.Scrapes()
+	}
+	for _, account := range slices.Sorted(maps.Keys(p.o.Conns)) {
+		st.Bypass = append(st.Bypass, p.bypassed(ctx, account))
+	}
 }
 
 // verdict is one sentence about the worst there is.
@@ -120,7 +137,7 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 
 // phase fills in what follows from a phase.
 func phase(s *face.StreamState, p flip.Phase) {
-	arg := " --scope stream=" + s.Scope.Stream
+	arg := " " + s.Scope.Flag()
 	switch p {
 	case flip.PhaseShadow:
 		s.Phase, s.Legal = face.PhaseShadow, []string{"flip", "shadow stop", "shadow reset"}

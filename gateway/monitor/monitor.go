@@ -134,6 +134,8 @@ type Options struct {
 	Logger   *slog.Logger
 	// MetricsPort serves /metrics on one more port: -1 any free one, 0 none.
 	MetricsPort int
+	// Read is told of requests for pages; may be nil.
+	Read func(page string, r *http.Request)
 	// Extra are further pages, by path.
 	Extra map[string]http.Handler
 }
@@ -320,6 +322,9 @@ func (s *Server) path(p string) string {
 func (s *Server) counted(page string, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.count(page)
+		if s.o.Read != nil {
+			s.o.Read(page, r)
+		}
 		h(w, r)
 	}
 }
