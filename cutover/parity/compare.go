@@ -95,6 +95,7 @@ type Progress struct {
 	regressions        uint64            // a side's last sequence went back: what was compared may be gone
 	ledgerSeen         uint64            // ledger entries met
 	next               uint64            // the open doubt that is looked at next
+	stale              map[uint64]bool   // leaves whose digests are to be computed anew
 }
 
 // tail is what is above the copy's last sequence and should not be. It is looked at anew each time, so that a copy that
@@ -152,7 +153,7 @@ func (p *Pair) bounds(ctx context.Context) (bounds, error) {
 // now. After an error g is as far as it got.
 func Compare(ctx context.Context, p *Pair, g *Progress, budget int) (more bool, err error) {
 	if g.open == nil {
-		g.open, g.reasons = map[uint64]*doubt{}, map[string]uint64{}
+		g.open, g.reasons, g.stale = map[uint64]*doubt{}, map[string]uint64{}, map[uint64]bool{}
 	}
 	b, err := p.bounds(ctx)
 	if err != nil {
@@ -227,7 +228,7 @@ func (p *Pair) overdue(ctx context.Context, g *Progress, b bounds, end uint64) e
 }
 
 // step compares up to chunk records behind g.Through. young says that it ended at something that is too young.
-func (p *Pair) step(ctx context.Context, g *Progress, b bounds, end uint64) (n int, young bool, err error) {
+func (p *Pair) step(ctx context.Context, g *Progress, b bounds, end uint64) (_ int, young bool, err error) {
 	from := g.Through + 1
 	as, more, err := readItems(ctx, p.Authority, from, min(end, b.last), chunk)
 	if err != nil {
@@ -244,27 +245,25 @@ func (p *Pair) step(ctx context.Context, g *Progress, b bounds, end uint64) (n i
 		end = cs[len(cs)-1].seq
 	}
 	ls, end := p.ledgerItems(b, from, end)
-	var found []*doubt
+	var seen []sighted
 	err = join(as, cs, ls, end, func(seq uint64, s sight) bool {
 		if young = s.time() > p.Settled; young {
 			end = seq - 1
 			return false
 		}
 		s.expected = b.ledger && seq >= b.ledgerFirst
-		n++
-		if d := p.look(g, b, seq, s); d != nil {
-			found = append(found, d)
-		}
+		seen = append(seen, sighted{seq, s, p.doubt(b, seq, s)})
 		return true
 	})
 	if err == nil {
-		err = p.settle(ctx, g, b, found)
+		err = p.confirm(ctx, b, seen)
 	}
-	if err != nil {
+	if err != nil { // nothing was counted: all of it is looked at once more
 		return 0, false, err
 	}
+	p.count(g, seen)
 	g.Through = end
-	return n, young, nil
+	return len(seen), young, nil
 }
 
 func (p *Pair) ledgerItems(b bounds, first, last uint64) ([]cutover.Acked, uint64) {
@@ -332,21 +331,41 @@ func nearest(as, cs []item, ls []cutover.Acked) uint64 {
 	return seq
 }
 
-// look takes one sequence. What is not simply equal is returned, and counted by settle.
-func (p *Pair) look(g *Progress, b bounds, seq uint64, s sight) *doubt {
-	g.settled.Examined++
-	if s.l != nil {
-		g.ledgerSeen++
-	}
+// sighted is a sequence that is about to be counted; d is nil if it is simply equal.
+type sighted struct {
+	seq uint64
+	sight
+	d *doubt
+}
+
+// doubt is what is not simply equal about a sequence, nil if nothing.
+func (p *Pair) doubt(b bounds, seq uint64, s sight) *doubt {
 	state, reason := p.classify(b, seq, s)
 	if state == Match {
-		g.settled.By[Match]++
-		g.absorb(p, seq, s)
-		g.recent.add(s.a.hash, seq)
-		p.noteUnacked(g, seq, s)
 		return nil
 	}
 	return &doubt{seq: seq, state: state, reason: reason, since: p.Now, sight: s}
+}
+
+// count counts what was seen.
+func (p *Pair) count(g *Progress, seen []sighted) {
+	var found []*doubt
+	for i := range seen {
+		s := &seen[i]
+		g.settled.Examined++
+		if s.l != nil {
+			g.ledgerSeen++
+		}
+		if s.d != nil {
+			found = append(found, s.d)
+			continue
+		}
+		g.settled.By[Match]++
+		g.absorb(p, s.seq, s.sight)
+		g.recent.add(s.a.hash, s.seq)
+		p.noteUnacked(g, s.seq, s.sight)
+	}
+	p.settle(g, found)
 }
 
 func (p *Pair) noteUnacked(g *Progress, seq uint64, s sight) {

@@ -35,24 +35,31 @@ func (c *contents) add(hash, seq uint64) {
 // races to blame.
 const confirmations = 256
 
-// settle looks at what was not equal once more, since the sides were read one after the other, compares it with what is
-// in the wrong place, and counts it.
-func (p *Pair) settle(ctx context.Context, g *Progress, b bounds, found []*doubt) error {
-	if len(found) == 0 {
-		return nil
-	}
-	b, err := p.authorityNow(ctx, b)
-	if err != nil {
-		return err
-	}
-	for i, d := range found {
-		if i == confirmations {
+// confirm looks at what was not equal once more, since the sides were read one after the other.
+func (p *Pair) confirm(ctx context.Context, b bounds, seen []sighted) error {
+	found := 0
+	for i := range seen {
+		if seen[i].d == nil {
+			continue
+		}
+		if found == 0 {
+			var err error
+			if b, err = p.authorityNow(ctx, b); err != nil {
+				return err
+			}
+		}
+		if found++; found > confirmations {
 			break
 		}
-		if err := p.reread(ctx, b, d); err != nil {
+		if err := p.reread(ctx, b, seen[i].d); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// settle compares what was not equal with what is in the wrong place, and counts it.
+func (p *Pair) settle(g *Progress, found []*doubt) {
 	p.displaced(g, found)
 	for _, d := range found {
 		g.settled.By[d.state]++
@@ -68,7 +75,6 @@ func (p *Pair) settle(ctx context.Context, g *Progress, b bounds, found []*doubt
 		}
 		g.keep(d)
 	}
-	return nil
 }
 
 // authorityNow brings the authority's bounds up to date: what it has removed since counts as removed.
@@ -178,7 +184,7 @@ func (d *doubt) place(wanted, held, recent places) State {
 // again looks once more at what is open: at most confirmations of them, in turn.
 func (p *Pair) again(ctx context.Context, g *Progress, b bounds) error {
 	if len(g.open) == 0 {
-		return nil
+		return g.renew(ctx, p)
 	}
 	b, err := p.authorityNow(ctx, b)
 	if err != nil {
@@ -194,20 +200,28 @@ func (p *Pair) again(ctx context.Context, g *Progress, b bounds) error {
 	}
 	g.next = open[len(open)-1].seq + 1
 	was := make([]State, len(open))
+	var failure error
 	for i, d := range open {
 		was[i] = d.state
 		reason := d.reason
-		if err := p.reread(ctx, b, d); err != nil {
+		if failure = p.reread(ctx, b, d); failure != nil {
 			d.state, d.reason = was[i], reason
-			return err
+			open = open[:i]
+			break
 		}
 		g.changed(was[i], reason, d)
 	}
 	p.displaced(g, nil)
 	for i, d := range open {
+		if d.state != was[i] {
+			g.stale[leafOf(d.seq)] = true
+		}
 		g.close(was[i], d)
 	}
-	return g.renew(ctx, p, open, was)
+	if failure != nil {
+		return failure
+	}
+	return g.renew(ctx, p)
 }
 
 // changed counts a doubt that is in another state now.
@@ -231,29 +245,24 @@ func (g *Progress) close(was State, d *doubt) {
 	}
 }
 
-// renew computes anew the digests of the leaves in which something changed.
-func (g *Progress) renew(ctx context.Context, p *Pair, open []*doubt, was []State) error {
-	stale := map[uint64]bool{}
-	for i, d := range open {
-		if d.state != was[i] {
-			stale[leafOf(d.seq)] = true
-		}
-	}
+// renew computes anew the digests of the leaves in which something changed. Those that it does not get to stay stale.
+func (g *Progress) renew(ctx context.Context, p *Pair) error {
 	for i := range g.leaves {
-		if f := &g.leaves[i]; stale[f.index] {
+		if f := &g.leaves[i]; g.stale[f.index] {
 			if err := g.leaf(ctx, p, f); err != nil {
 				return err
 			}
-			delete(stale, f.index)
+			delete(g.stale, f.index)
 		}
 	}
-	for index := range stale { // it had no record that counts so far
+	for index := range g.stale { // it had no record that counts so far
 		f := leaf{index: index}
 		if err := g.leaf(ctx, p, &f); err != nil {
 			return err
 		}
 		at, _ := slices.BinarySearchFunc(g.leaves, index, func(l leaf, i uint64) int { return cmp.Compare(l.index, i) })
 		g.leaves = slices.Insert(g.leaves, at, f)
+		delete(g.stale, index)
 	}
 	return nil
 }
