@@ -17,6 +17,7 @@ var diffIgnored = map[string]string{
 	"cluster":          "names of the server",
 	"server":           "names of the server",
 	"rtt":              "time",
+	"ack_time":         "time",
 	"id":               "random",
 	"pinned_client_id": "random",
 	"pinned_id":        "random",
@@ -176,6 +177,9 @@ func diffMsg(box string, m *nats.Msg) string {
 		reply = " reply=" + diffScrub(m.Reply)
 	}
 	subject := m.Subject
+	if strings.HasPrefix(subject, "$JS.EVENT.METRIC.") {
+		return subject + " " + diffJSON(m.Data)
+	}
 	if box == "get" || strings.HasPrefix(subject, "_INBOX.") {
 		subject = ""
 	}

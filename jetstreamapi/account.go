@@ -117,6 +117,9 @@ func (a *account) DeliverFrom(from bus.Identity, batch []bus.Delivery) <-chan st
 func (a *account) accept(from bus.Identity, m *bus.Msg) {
 	r := a.newRequest(from, m)
 	rt := findRoute(r.tokens)
+	if a.outsider && a.name == a.svc.opts.System && rt != &unknownRoute && rt.pattern != infoPattern && rt.pattern != accountPurgePattern {
+		rt = &notEnabledRoute
+	}
 	q := a.reads
 	if rt.write {
 		q = a.writes

@@ -16,6 +16,7 @@ type route struct {
 // routes is every API subject of an account, sorted. Pull requests, resets and direct gets are not here: their subjects
 // belong to the asset (see doc.go).
 var routes = []route{
+	{accountPurgePattern, true, serveAccountPurge},
 	{"CONSUMER.CREATE.*", true, serveConsumerCreate},
 	{"CONSUMER.CREATE.*.>", true, serveConsumerCreate},
 	{"CONSUMER.DELETE.*.*", true, serveConsumerDelete},
@@ -28,7 +29,7 @@ var routes = []route{
 	{"CONSUMER.PEER.EVACUATE.*.*", false, clusterOnly(server.JSApiConsumerEvacuatePeerResponseType)},
 	{"CONSUMER.PEER.REMOVE.*.*", false, clusterOnly(server.JSApiConsumerRemovePeerResponseType)},
 	{"CONSUMER.UNPIN.*.*", true, serveConsumerUnpin},
-	{"INFO", false, serveAccountInfo},
+	{infoPattern, false, serveAccountInfo},
 	{"STREAM.CANCEL_MOVE.*", false, clusterOnly(server.JSApiStreamCancelMoveResponseType)},
 	{"STREAM.CREATE.*", true, serveStreamCreate},
 	{"STREAM.DELETE.*", true, serveStreamDelete},
@@ -57,7 +58,16 @@ func findRoute(tokens []string) *route {
 	return &unknownRoute
 }
 
-var unknownRoute = route{"", false, serveUnknown}
+var (
+	unknownRoute    = route{"", false, serveUnknown}
+	notEnabledRoute = route{"", false, serveNotEnabled}
+)
+
+// Patterns of what the system account is served, too.
+const (
+	accountPurgePattern = "ACCOUNT.PURGE.*"
+	infoPattern         = "INFO"
+)
 
 func matchTokens(pattern string, tokens []string) bool {
 	for _, t := range tokens {
