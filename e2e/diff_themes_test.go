@@ -174,7 +174,12 @@ var diffAvoided = []avoided{
 	{
 		why:   "an outstanding message that leaves the stream is noticed at once only by consumers whose filters it matches still",
 		first: regexp.MustCompile(`CONSUMER\.(DURABLE\.)?CREATE`), second: regexp.MustCompile(`"max_(msgs|bytes|msgs_per_subject)":[1-9]|MSG\.DELETE|workqueue|interest`),
-		anyOrder: true, when: refilters,
+		anyOrder: true, when: func(script []string) bool { return diffRemade(script, diffFiltered) },
+	},
+	{
+		why:   "a pin keeps others from being served when the policy is no longer pinned_client, too",
+		first: regexp.MustCompile(`"pinned_client"`), second: diffMade,
+		when: func(script []string) bool { return diffRemade(script, diffPolicy) },
 	},
 	{
 		why:   "where max_ack_pending is reached, a purge of what is outstanding lets it go on only with the next event",
@@ -186,25 +191,26 @@ var diffAvoided = []avoided{
 	},
 }
 
-// diffFiltered takes from a line that makes or updates a consumer its name, and its filters.
+// diffMade matches a line that makes or updates a consumer, up to its name; the others its filters and priority policy.
 var (
 	diffMade     = regexp.MustCompile(`^api CONSUMER\.(?:DURABLE\.)?CREATE\.([A-Z]\.[A-Z])`)
 	diffFiltered = regexp.MustCompile(`"filter_subjects?":("[^"]*"|\[[^\]]*\])`)
+	diffPolicy   = regexp.MustCompile(`"priority_policy":"[^"]*"`)
 )
 
-// refilters reports whether a script makes a consumer more than once, with other filters.
-func refilters(script []string) bool {
-	filters := map[string]string{}
+// diffRemade reports whether a script makes a consumer more than once, and with another match of field.
+func diffRemade(script []string, field *regexp.Regexp) bool {
+	fields := map[string]string{}
 	for _, line := range script {
 		made := diffMade.FindStringSubmatch(line)
 		if made == nil {
 			continue
 		}
-		f := diffFiltered.FindString(line)
-		if before, ok := filters[made[1]]; ok && before != f {
+		f := field.FindString(line)
+		if before, ok := fields[made[1]]; ok && before != f {
 			return true
 		}
-		filters[made[1]] = f
+		fields[made[1]] = f
 	}
 	return false
 }
