@@ -10,19 +10,24 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestPages: lists of more than one page of streams, consumers and subjects' names.
+// TestPages: lists of streams and consumers of more than one page, and as many consumers as a stream may have.
 func TestPages(t *testing.T) {
 	const n = 1100
 	compare(t, func(t *testing.T, e endpoint, tr *transcript) {
 		nc := connect(t, e.URL)
 		requestMany(t, nc, n, func(i int) (string, string) {
 			name := fmt.Sprintf("S%04d", i)
-			return "$JS.API.STREAM.CREATE." + name, fmt.Sprintf(`{"name":%q,"storage":"memory","max_consumers":5000}`, name)
+			return "$JS.API.STREAM.CREATE." + name, fmt.Sprintf(`{"name":%q,"storage":"memory","max_consumers":%d}`, name, 5000*(1-min(i, 1)))
 		})
 		requestMany(t, nc, n, func(i int) (string, string) {
 			name := fmt.Sprintf("C%04d", i)
 			return "$JS.API.CONSUMER.CREATE.S0000." + name, fmt.Sprintf(`{"stream_name":"S0000","config":{"durable_name":%q,"mem_storage":true}}`, name)
 		})
+		requestMany(t, nc, 1000, func(i int) (string, string) { // as many as a stream has by default
+			name := fmt.Sprintf("C%04d", i)
+			return "$JS.API.CONSUMER.CREATE.S0001." + name, fmt.Sprintf(`{"stream_name":"S0001","config":{"durable_name":%q,"mem_storage":true}}`, name)
+		})
+		api(t, nc, tr, `CONSUMER.CREATE.S0001.X {"stream_name":"S0001","config":{"durable_name":"X"}}`)
 		for _, subject := range []string{"STREAM.NAMES", "STREAM.LIST", "CONSUMER.NAMES.S0000", "CONSUMER.LIST.S0000"} {
 			for _, offset := range []int{0, 1, 256, 1000, 1024, 1099, 1100, 5000} {
 				m, err := nc.Request("$JS.API."+subject, fmt.Appendf(nil, `{"offset":%d}`, offset), 10*time.Second)
