@@ -177,6 +177,10 @@ var diffAvoided = []avoided{
 		anyOrder: true, when: func(script []string) bool { return diffRemade(script, diffFiltered) },
 	},
 	{
+		why:   "no backoff and an empty one are not the same to a create",
+		first: regexp.MustCompile(`"backoff":\[\]`), second: regexp.MustCompile(`"action":"create"`), anyOrder: true,
+	},
+	{
 		why:   "a pin keeps others from being served when the policy is no longer pinned_client, too",
 		first: regexp.MustCompile(`"pinned_client"`), second: diffMade,
 		when: func(script []string) bool { return diffRemade(script, diffPolicy) },
