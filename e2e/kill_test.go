@@ -73,7 +73,7 @@ func TestKillLosesNothing(t *testing.T) {
 	})
 	noErr(t, err)
 	for round := range rounds() {
-		p = killUnderLoad(t, p, l, round)
+		p = endUnderLoad(t, p, l, round, (*process).Kill)
 		verify(t, p, l)
 		if len(l.problems) > 0 {
 			t.Fatalf("round %d:\n%s", round, strings.Join(l.problems, "\n"))
@@ -85,8 +85,8 @@ func TestKillLosesNothing(t *testing.T) {
 	t.Logf("%d rounds: %d acknowledged, %d confirmed, 0 lost", rounds(), len(l.published), len(l.confirmed))
 }
 
-// killUnderLoad publishes and consumes, kills the process at a random moment and starts it again.
-func killUnderLoad(t *testing.T, p *process, l *ledger, round int) *process {
+// endUnderLoad publishes and consumes, ends the process at a random moment and starts it again.
+func endUnderLoad(t *testing.T, p *process, l *ledger, round int, end func(*process)) *process {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -97,7 +97,7 @@ func killUnderLoad(t *testing.T, p *process, l *ledger, round int) *process {
 		wg.Go(func() { consumer(ctx, p.URL, l) })
 	}
 	time.Sleep(time.Duration(100+rand.IntN(500)) * time.Millisecond)
-	p.Kill()
+	end(p)
 	cancel()
 	wg.Wait()
 	start := time.Now()
@@ -191,12 +191,12 @@ func consumer(ctx context.Context, url string, l *ledger) {
 	}
 }
 
-// handle checks one delivery against the ledger and acknowledges it with a confirmation.
-func handle(ctx context.Context, l *ledger, m jetstream.Msg) {
+// handle checks one delivery against the ledger, acknowledges it, and reports whether that was confirmed.
+func handle(ctx context.Context, l *ledger, m jetstream.Msg) bool {
 	meta, err := m.Metadata()
 	if err != nil {
 		l.problem("%v", err)
-		return
+		return false
 	}
 	seq := meta.Sequence.Stream
 	l.mu.Lock()
@@ -207,11 +207,13 @@ func handle(ctx context.Context, l *ledger, m jetstream.Msg) {
 	}
 	actx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if m.DoubleAck(actx) == nil {
-		l.mu.Lock()
-		l.confirmed[seq] = true
-		l.mu.Unlock()
+	if m.DoubleAck(actx) != nil {
+		return false
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.confirmed[seq] = true
+	return true
 }
 
 // verify reads the whole stream and holds it against the ledger.
