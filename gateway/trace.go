@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -55,6 +56,9 @@ func (c *client) traceIn(cmd *wire.Command) {
 	}
 }
 
+// secretFields are the fields of a CONNECT that prove who the client is.
+var secretFields = []string{"pass", "auth_token", "sig", "nkey", "jwt", "proxy_sig"}
+
 // withoutSecrets returns the document of a CONNECT with everything replaced that proves who the client is.
 func withoutSecrets(doc []byte) string {
 	var fields map[string]any
@@ -62,8 +66,8 @@ func withoutSecrets(doc []byte) string {
 		return "[not valid]"
 	}
 	for key := range fields {
-		switch strings.ToLower(key) { // as the decoder of the options matches them
-		case "pass", "auth_token", "sig", "nkey", "jwt", "proxy_sig":
+		same := func(name string) bool { return strings.EqualFold(name, key) } // as the decoder of the options matches them
+		if slices.ContainsFunc(secretFields, same) {
 			fields[key] = "[REDACTED]"
 		}
 	}

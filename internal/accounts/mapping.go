@@ -61,6 +61,12 @@ func newMapper(m *Mapping, cluster string) (*mapper, error) {
 }
 
 func (m *mapper) add(from, to string, sum int) error {
+	if to == "" {
+		return fmt.Errorf("mapping from %q has an empty destination", from)
+	}
+	if err := server.ValidateMapping(from, to); err != nil {
+		return fmt.Errorf("mapping from %q to %q: %w", from, to, err)
+	}
 	tr, err := server.NewSubjectTransform(from, to)
 	if err != nil {
 		return fmt.Errorf("mapping from %q to %q: %w", from, to, err)

@@ -276,3 +276,35 @@ func TestRemoteSyslog(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLocalSyslog logs to the machine's syslog socket. Where there is none, as in containers, the test listens on it.
+func TestLocalSyslog(t *testing.T) {
+	const socket = "/dev/log"
+	if _, err := os.Stat(socket); err == nil {
+		t.Skip("this machine has a syslog daemon, which the test would fill")
+	}
+	c, err := net.ListenPacket("unixgram", socket)
+	if err != nil {
+		t.Skipf("only root may listen where the syslog daemon does: %v", err)
+	}
+	defer os.Remove(socket)
+	defer c.Close()
+	l, err := New(Options{Syslog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	l.Warn("hello {who}", slog.String("who", "there"))
+	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	n, _, err := c.ReadFrom(buf)
+	if err != nil || !strings.Contains(string(buf[:n]), "hello there") {
+		t.Errorf("got %q (%v)", buf[:n], err)
+	}
+	const daemon, warning = 3, 4
+	if want := fmt.Sprintf("<%d>", daemon<<3|warning); !strings.HasPrefix(string(buf[:n]), want) { //nolint:mnd // RFC 3164
+		t.Errorf("got %q, nats-server's lines begin with %s", buf[:n], want)
+	}
+}
