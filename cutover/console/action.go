@@ -36,6 +36,9 @@ var actions = []action{
 	},
 	{Verb: "rollback", Title: "Roll back to NATS", Path: "/rollback", To: "nats"},
 	{
+		Verb: emergency, Title: "Roll back with a loss", Path: "/rollback", To: "nats", Danger: true, Undo: "flip",
+	},
+	{
 		Verb: "complete", Title: "Complete", Path: "/complete", Body: map[string]any{"understood": true}, Danger: true,
 		Says: "The way back is given up: the servers are not kept equal any more, and no rollback is possible.",
 	},
@@ -64,6 +67,9 @@ var actions = []action{
 	},
 }
 
+// emergency is a rollback that does not wait for what the servers lack.
+const emergency = "rollback --emergency"
+
 func actionOf(verb string) action {
 	for _, a := range actions {
 		if a.Verb == verb {
@@ -87,6 +93,9 @@ type planView struct {
 	Body              string // JSON, to which who and why are added
 	API               string
 	Problem           string
+	Phrase            string         // to be typed besides the name; "": none
+	Force             []*gate.Result // gates in the way that can be done without, with a reason
+	Never             []string       // those that cannot
 }
 
 // plan shows what an action would do, and takes the decision.
@@ -120,19 +129,38 @@ func (c *Console) plan(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for _, verb := range st.Legal {
-		p.Legal = p.Legal || verb == p.Action.Verb
+		p.Legal = p.Legal || verb == p.Action.Verb || p.Action.Verb == emergency && verb == "rollback"
 	}
 	c.fill(r, p, scope)
 	send(w, http.StatusOK, "plan.html", p)
 }
 
+// obstacles are the gates in the way of a flip.
+func (p *planView) obstacles() {
+	if p.Gates == nil {
+		return
+	}
+	for i := range p.Gates.Gates {
+		switch g := &p.Gates.Gates[i]; {
+		case g.State == gate.Pass || g.State == gate.NotApplicable || g.Forced != "":
+		case g.Forceable:
+			p.Force = append(p.Force, g)
+		default:
+			p.Never = append(p.Never, g.ID)
+		}
+	}
+}
+
 // fill adds the plan, the way back and what is sent.
 func (c *Console) fill(r *http.Request, p *planView, scope cutover.Scope) {
 	a := &p.Action
-	arg := " --scope 'stream=" + scope.String() + "'" // $G would be the shell's
+	arg := " " + scope.Flag()
 	body := map[string]any{"scope": scope.String()}
 	maps.Copy(body, a.Body)
 	switch {
+	case a.Verb == emergency:
+		body["emergency"], body["max_loss"] = true, p.Back.Lost
+		p.Phrase = fmt.Sprintf("lose %d", p.Back.Lost)
 	case a.Danger:
 		p.Undo = "cannot be undone"
 	case a.Undo != "":
@@ -147,6 +175,7 @@ func (c *Console) fill(r *http.Request, p *planView, scope cutover.Scope) {
 			if a.Verb == "flip" {
 				body["expect"] = plan.Digest
 				arg += " --expect " + plan.Digest
+				p.obstacles()
 			}
 		}
 	}

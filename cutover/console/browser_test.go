@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -146,7 +147,7 @@ func TestBrowser(t *testing.T) {
 	// The plan page, in the same tab.
 	b.press(kb.Enter)
 	b.do(chromedp.WaitVisible(chromedp.ID("digest")))
-	wants(t, b.text(), "7c1e55aa", "UNDO ehdbctl rollback --scope stream=ORDERS", "hold publishes and pulls")
+	wants(t, b.text(), "7c1e55aa", "UNDO ehdbctl rollback --scope '$G/ORDERS'", "hold publishes and pulls")
 	b.tabTo("name")
 	b.press("ORDER", kb.Tab, "me", kb.Tab, "try", kb.Tab, "wrong")
 	b.when(`document.getElementById('do').disabled`) // the name is not right
@@ -183,6 +184,97 @@ func TestBrowser(t *testing.T) {
 	watching.when(`/STALE since \d\d:\d\d:\d\d UTC/.test(document.getElementById('stale').innerText)`)
 	watching.when(`getComputedStyle(document.querySelector('main')).filter.includes('grayscale')`)
 	watching.shot("stale")
+}
+
+// unreadable lists texts whose colour is too near that of what is behind them (WCAG 2, 4.5 to 1).
+const unreadable = `(() => {
+  const rgb = (s) => (s.match(/[\d.]+/g) || []).map(Number);
+  const lum = (c) => { const f = c.slice(0, 3).map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * f[0] + 0.7152 * f[1] + 0.0722 * f[2]; };
+  const behind = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c.length === 3 || c[3] > 0.9) return c; } return [255, 255, 255]; };
+  const out = new Set();
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const e = walk.currentNode.parentElement;
+    if (!walk.currentNode.nodeValue.trim() || !e.checkVisibility() || e.closest(':disabled, rect, title')) continue;
+    const a = lum(rgb(getComputedStyle(e).color)), b = lum(behind(e));
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) out.add(e.className + ' ' + walk.currentNode.nodeValue.trim().slice(0, 30) + ' ' + ratio.toFixed(1));
+  }
+  return [...out].join('; ');
+})()`
+
+// In light and dark, on a wide and a narrow screen: every text can be read, and nothing sticks out of the page.
+func TestBrowserLooks(t *testing.T) {
+	b := browse(t)
+	s := newStage(t)
+	s.change(func(s *stage) {
+		more := s.streams[0]
+		more.Scope.Stream, more.Parity = "JOBS", nil
+		s.streams = append(s.streams, more)
+	})
+	_, web := serve(t, s, Options{})
+	b.open("about:blank")
+	for _, scheme := range []string{"light", "dark"} {
+		_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		})
+		noErr(t, err)
+		for _, width := range []int64{1280, 480} {
+			b.do(chromedp.EmulateViewport(width, 900))
+			for name, path := range map[string]string{"overview": "", "plan": "/plan?scope=ORDERS&do=flip", "explain": "/explain?scope=ORDERS&seq=2"} {
+				b.do(chromedp.Navigate(web.URL + "/console" + path))
+				b.when(`document.readyState === 'complete'`)
+				if bad := ask(b, chromedp.Evaluate[string](unreadable)); bad != "" {
+					t.Errorf("%s, %s, %d: %s", name, scheme, width, bad)
+				}
+				if wide := ask(b, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)); wide > width {
+					t.Errorf("%s, %s: %d wide on %d", name, scheme, wide, width)
+				}
+				b.shot(fmt.Sprintf("%s-%s-%d", name, scheme, width))
+			}
+		}
+	}
+}
+
+// A gate is done without by a reason that is typed in, and a rollback with a loss by the loss.
+func TestBrowserForceAndEmergency(t *testing.T) {
+	b := browse(t)
+	s := newStage(t)
+	_, web := serve(t, s, Options{})
+	b.open(web.URL + "/console/plan?scope=ORDERS&do=flip")
+	wants(t, b.text(), "Gates in the way that can be done without", "must pass")
+	b.run(`document.getElementById('without').open = true`)
+	b.do(chromedp.SendKeys(chromedp.ID("force-G11"), "ticket 7"))
+	fill := func() {
+		b.do(chromedp.SendKeys(chromedp.ID("name"), "ORDERS"))
+		b.do(chromedp.SendKeys(chromedp.ID("by"), "me"))
+		b.do(chromedp.SendKeys(chromedp.ID("reason"), "try"))
+		b.do(chromedp.SendKeys(chromedp.ID("token"), token))
+	}
+	fill()
+	b.press(kb.Enter) // in the field of the token
+	b.when(`document.getElementById('result').innerText.includes('UNDO')`)
+	if f := s.flips; len(f) != 1 || len(f[0].Force) != 1 || f[0].Force["G11"] != "ticket 7" {
+		t.Fatalf("%+v", f)
+	}
+
+	s.change(func(s *stage) {
+		s.streams[0].Back = face.RollbackCard{Possible: true, Lost: 4112, Duplicates: 3, Why: "the servers are away"}
+	})
+	b.do(chromedp.Navigate(web.URL + "/console"))
+	b.when(`[...document.querySelectorAll('.actions a')].some(a => a.innerText.includes('Roll back with a loss'))`)
+	b.do(chromedp.Navigate(web.URL + "/console/plan?scope=ORDERS&do=rollback+--emergency"))
+	wants(t, b.text(), "Type lose 4112", "NOT LOSSLESS", "ehdbctl rollback --emergency --scope '$G/ORDERS'")
+	b.shot("emergency")
+	fill()
+	b.when(`document.getElementById('do').disabled`)
+	b.do(chromedp.SendKeys(chromedp.ID("phrase"), "lose 4112"))
+	b.when(`!document.getElementById('do').disabled`)
+	b.do(chromedp.Click(chromedp.ID("do")))
+	b.when(`document.getElementById('result').innerText.includes('UNDO')`)
+	if r := s.rollbacks; len(r) != 1 || !r[0].Emergency || r[0].MaxLoss != 4112 {
+		t.Fatalf("%+v", r)
+	}
 }
 
 func must[T any](v T, err error) T {
@@ -234,5 +326,5 @@ func TestBrowserWithoutScript(t *testing.T) {
 		t.Fatal("the page does not load itself anew")
 	}
 	b.do(chromedp.Navigate(web.URL + "/console/plan?scope=ORDERS&do=flip"))
-	wants(t, b.text(), "7c1e55aa", "UNDO", "ehdbctl flip --scope 'stream=$G/ORDERS' --expect 7c1e55aa", "This needs a script")
+	wants(t, b.text(), "7c1e55aa", "UNDO", "ehdbctl flip --scope '$G/ORDERS' --expect 7c1e55aa", "This needs a script")
 }

@@ -70,6 +70,8 @@ type stage struct {
 	err     error
 	frozen  time.Time // when its status was so; zero: now
 	flips   []face.FlipRequest
+
+	rollbacks []face.RollbackRequest
 }
 
 func newStage(t *testing.T) *stage {
@@ -125,6 +127,13 @@ func (s *stage) Status(context.Context) (*face.Status, error) {
 		At: at, Server: "gw-1", Version: "1.0", Mode: "shadow", Profile: gate.Production, Epoch: 41,
 		Verdict: "0 of 1 streams are served from here", Streams: slices.Clone(s.streams), Controls: s.parity.SelfTest(),
 		Drills: []face.Drill{{ID: 4, Kind: "partition", State: "passed", Result: "0 lost", Started: at}},
+		Servers: []face.ServerState{
+			{URL: "nats://n1:4222", Reachable: true, Dials: 1200}, {URL: "nats://n2:4222", Dials: 9, Failures: 9, LastError: "connection refused"},
+		},
+		Bypass: []face.BypassState{{Account: "$G", At: at, Total: 3, Around: []face.Connection{
+			{Kind: "client", Addr: "10.3.1.9:4711", Name: "report<i>cron", Lang: "go", Version: "1.36", Server: "n1:8222", Since: at},
+		}}},
+		Scrapes: []face.Scrape{{Agent: "KEDA/2.20", Addr: "10.0.0.4", Page: "/jsz", At: at, Count: 77}},
 	}, s.err
 }
 
@@ -142,7 +151,7 @@ func (s *stage) Events(_ context.Context, after uint64, limit int, _ bool) ([]fa
 func (s *stage) Plan(_ context.Context, sc cutover.Scope, to string) (*face.Plan, error) {
 	return &face.Plan{
 		Scope: sc, To: to, Epoch: 41, Digest: "7c1e55aa", Steps: []string{"hold publishes and pulls", "wait for what is in flight"},
-		Refusals: []string{"G8"}, Gates: "NO-GO", Undo: "ehdbctl rollback --scope stream=" + sc.Stream,
+		Refusals: []string{"G8"}, Gates: "NO-GO", Undo: "ehdbctl rollback " + sc.Flag(),
 	}, nil
 }
 
@@ -153,6 +162,13 @@ func (s *stage) Flip(_ context.Context, r face.FlipRequest) (*face.Move, error) 
 	s.flips = append(s.flips, r)
 	s.flipped()
 	return &face.Move{Scope: r.Scope, To: "ehdb", State: "done", Epoch: 42, Fence: .117, Undo: "ehdbctl rollback"}, nil
+}
+
+func (s *stage) Rollback(_ context.Context, r face.RollbackRequest) (*face.Move, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rollbacks = append(s.rollbacks, r)
+	return &face.Move{Scope: r.Scope, To: "nats", State: "done", Undo: "ehdbctl flip"}, nil
 }
 
 func (s *stage) flipped() {
@@ -235,9 +251,10 @@ func TestOverview(t *testing.T) {
 		t.Fatal(code, header)
 	}
 	wants(t, text(page), "NO-GO: $G/ORDERS: sequences that differ: 1", "SHADOW", "reversible until here",
-		"epoch 41", "by ops", "Flip to EHDB…", "ehdbctl dance", "1–8,412,077", "3.0 GiB", "the authority is NATS",
+		"epoch 41", "by ops", "Flip to EHDB…", "ehdbctl dance --scope", "1–8,412,077", "3.0 GiB", "the authority is NATS",
 		"last rehearsed 3 h ago", "examined 400", "match 399 + mismatch 1", "digest DIFFERS", "≤ 37 twice", "$G/ORDERS:2",
-		"data, byte 1", "detected", "117 ms", "saturated: says nothing", "a copy is kept", "partition", "0 lost",
+		"data, byte 1", "detected", "117 ms", "saturated: says nothing", "a copy is kept",
+		"1 of 3 connections go around the gateway", "10.3.1.9:4711", "connection refused", "KEDA/2.20", "In the way", "partition passed", "partition", "0 lost",
 		"It can never be forced.", "NOT ENOUGH EVIDENCE", "G3", "UNKNOWN", "controls.ok_ticks is not measured")
 	wants(t, page, `<noscript><meta http-equiv="refresh"`, `href="console/plan?scope=%24G%2fORDERS&amp;do=flip"`, `aria-current="step"`)
 	for _, never := range []string{secret, token, "style=", "onclick", "<i>", "<script>", "ZgotmplZ"} {
@@ -337,7 +354,7 @@ func TestPlanPage(t *testing.T) {
 	_, web := serve(t, s, Options{})
 	plan := web.URL + "/console/plan?scope=$G/ORDERS&do="
 	_, _, page := get(t, plan+"flip")
-	wants(t, text(page), "hold publishes and pulls", "refuse it now: G8", "plan digest 7c1e55aa", "UNDO ehdbctl rollback --scope stream=ORDERS",
+	wants(t, text(page), "hold publishes and pulls", "refuse it now: G8", "plan digest 7c1e55aa", "UNDO ehdbctl rollback --scope &#39;$G/ORDERS&#39;",
 		"Type the stream's name, ORDERS", "The operator's token", "--expect 7c1e55aa")
 	wants(t, page, `data-api="../cutover/v1/flip"`, `&#34;expect&#34;:&#34;7c1e55aa&#34;`, `type="password"`, "<noscript>", "disabled")
 	_, _, page = get(t, plan+"shadow+reset")

@@ -9,7 +9,7 @@ import (
 )
 
 // parts are the sections of the overview that are sent when they have changed.
-var parts = []string{"banner", "streams", "details", "evidence", "timeline"}
+var parts = []string{"banner", "streams", "details", "around", "evidence", "timeline"}
 
 // sendDeadline is how long a page may take to take an update.
 const sendDeadline = 5 * time.Second

@@ -20,6 +20,7 @@ var helpers = template.FuncMap{
 	"upper":   strings.ToUpper,
 	"seconds": func(s float64) string { return span(time.Duration(s * float64(time.Second))) },
 	"figure":  func(v float64) string { return strconv.FormatFloat(v, 'g', 7, 64) },
+	"first":   func(i int) bool { return i == 0 },
 	"pick": func(cond bool, yes, no string) string {
 		if cond {
 			return yes
@@ -44,6 +45,9 @@ var helpers = template.FuncMap{
 		}{name, s}
 	},
 }
+
+// figure is a ratio to two digits.
+func figure(v float64) string { return strconv.FormatFloat(v, 'g', 2, 64) }
 
 // number is n with its thousands apart.
 func number[T uint64 | int](n T) string {

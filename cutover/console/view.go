@@ -68,7 +68,7 @@ type view struct {
 	Detected int
 	Findings []parity.Finding
 	Dropped  uint64
-	Events   []face.Event // the latest first
+	Timeline []moment // the latest first
 }
 
 // stream is a stream with what follows from its state.
@@ -99,9 +99,11 @@ type segment struct {
 func newView(l *look, now time.Time, root, scope string) *view {
 	v := &view{
 		Root: root, Scope: scope, Now: now, Status: l.status, Findings: l.findings, Dropped: l.dropped, Tone: idle,
-		Events: slices.Clone(l.events), Controls: idle,
+		Controls: idle,
 	}
-	slices.Reverse(v.Events)
+	if l.status != nil {
+		v.Timeline = timeline(l.events, l.status.Drills)
+	}
 	if l.err != nil {
 		v.Problem = l.err.Error()
 	}
@@ -217,6 +219,9 @@ func (v *view) newStream(st *face.StreamState) *stream {
 	}
 	for _, verb := range st.Legal {
 		s.Actions = append(s.Actions, actionOf(verb))
+		if verb == "rollback" && st.Back.Possible && !st.Back.Lossless {
+			s.Actions = append(s.Actions, actionOf(emergency))
+		}
 	}
 	s.Bar = bar(st.Parity)
 	return s
@@ -283,6 +288,31 @@ func obstacles(r *gate.Report) string {
 		list = append(list[:most], "and "+number(n)+" more")
 	}
 	return strings.Join(list, ", ")
+}
+
+// gateList is some of the gates.
+type gateList struct {
+	Stream *stream
+	Gates  []*gate.Result
+}
+
+// Blocking are the gates that are in the way, Passing the others.
+func (s *stream) Blocking() gateList { return s.gates(true) }
+
+// Passing are those that are not in the way.
+func (s *stream) Passing() gateList { return s.gates(false) }
+
+//nolint:revive // one of two lists
+func (s *stream) gates(blocking bool) gateList {
+	out := gateList{Stream: s}
+	for i := range s.Gates.Gates {
+		g := &s.Gates.Gates[i]
+		blocks := g.Forced == "" && g.State != gate.Pass && g.State != gate.NotApplicable
+		if blocks == blocking {
+			out.Gates = append(out.Gates, g)
+		}
+	}
+	return out
 }
 
 // GateTone is the tone of a gate.

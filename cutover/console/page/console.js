@@ -18,6 +18,7 @@ function morph(was, is) {
     if (!is.hasAttribute(a.name) && !(was.nodeName === 'DETAILS' && a.name === 'open')) was.removeAttribute(a.name);
   }
   for (const a of is.attributes) {
+    if (was.nodeName === 'DETAILS' && a.name === 'open') continue; // who looks decides
     if (was.getAttribute(a.name) !== a.value) was.setAttribute(a.name, a.value);
   }
   const next = [...is.childNodes];
@@ -101,7 +102,8 @@ function line(parent, kind, text) {
 function act(form) {
   const button = field('do');
   const result = field('result');
-  const named = () => field('name').value === form.dataset.name;
+  const phrase = field('phrase');
+  const named = () => field('name').value === form.dataset.name && (!phrase || phrase.value === phrase.dataset.wants);
   form.addEventListener('input', () => {
     button.disabled = !(named() && form.checkValidity());
   });
@@ -116,6 +118,9 @@ function act(form) {
     body.reason = field('reason').value;
     const extra = field('extra');
     if (extra) body[extra.dataset.field] = extra.value;
+    for (const f of form.querySelectorAll('.force')) {
+      if (f.value.trim()) (body.force = body.force || {})[f.dataset.gate] = f.value.trim();
+    }
     try {
       const out = await call(form.dataset.api, { method: 'POST', body: JSON.stringify(body) });
       result.className = 'good';
