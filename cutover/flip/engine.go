@@ -38,6 +38,8 @@ type Options struct {
 	Changed func(name cutover.Scope)
 	// Refuse returns why a stream may not be taken over, or given back, now; nil: nothing speaks against it.
 	Refuse func(ctx context.Context, scope cutover.Scope, to cutover.Role) []string
+	// Step is told the steps of a move as they are reached (Steps); may be nil. It is for tests, which stop there.
+	Step   func(Step)
 	Logger *slog.Logger
 }
 
@@ -98,6 +100,8 @@ type stream struct {
 	cap   captor
 	ids   window
 
+	forgets atomic.Bool // the stream forgets what is acknowledged
+
 	// The following are guarded by Engine.mu.
 	phase    Phase
 	config   server.StreamConfig
@@ -112,6 +116,7 @@ type stream struct {
 type authority struct {
 	chain  *reverse.Chain // nil: the way back was given up
 	ghosts *reverse.Ghosts
+	nudge  chan struct{} // a client asked for another configuration
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
 }
@@ -156,21 +161,27 @@ func (e *Engine) resume(ctx context.Context, name cutover.Scope, st *standing) e
 	if err != nil {
 		return err
 	}
+	s.lastMove = st.move
 	if !st.here {
 		if err := c.SetRole(ctx, cutover.Standby); err != nil { // a rollback may have ended in the middle
 			return err
 		}
 		e.shadow(s, c.Config())
-		if len(st.dormant) > 0 { // the rollback may have ended before they were made
+		if len(st.dormant) > 0 { // the rollback ended before they were made
 			g := reverse.NewGhosts(s.site.Conn(), c, s.up, name.Stream, e.o.Logger)
-			e.running.Go(func() { e.awaken(s, g, st.dormant) })
+			e.running.Go(func() {
+				if e.awaken(s, g, remainder{dormant: st.dormant}) {
+					e.released(s, nil)
+				}
+			})
 		}
 		return nil
 	}
 	if err := c.SetRole(ctx, cutover.Authority); err != nil { // it may have ended right behind the record
 		return err
 	}
-	s.phase, s.since, s.config = PhaseEHDB, st.since, c.Config()
+	s.phase, s.since = PhaseEHDB, st.since
+	s.configured(c.Config())
 	if st.complete {
 		s.phase = PhaseComplete
 	}
@@ -204,7 +215,7 @@ func (e *Engine) newStream(name cutover.Scope, c cutover.Copy) (*stream, error) 
 		},
 		Barrier: s.barrier,
 		Stray:   func(reply []byte) { e.stray(s, string(reply)) },
-		Changed: func() { s.cap.nudge(0) },
+		Changed: func() { e.nudge(s) },
 	})
 	return s, nil
 }
@@ -235,7 +246,7 @@ func (c *captor) stop() {
 
 // barrier holds acks of streams that forget what is acknowledged until the copy is durable.
 func (s *stream) barrier(seq uint64) <-chan struct{} {
-	if s.copy.Config().Retention == server.LimitsPolicy {
+	if !s.forgets.Load() {
 		return nil
 	}
 	durable, moved := s.copy.Progress()
@@ -244,6 +255,30 @@ func (s *stream) barrier(seq uint64) <-chan struct{} {
 	}
 	s.cap.nudge(seq)
 	return moved
+}
+
+// configured notes the configuration, and reports whether the stream stores other subjects now. Engine.mu is held,
+// where others know of s.
+func (s *stream) configured(cfg server.StreamConfig) (moved bool) {
+	moved = !slices.Equal(s.config.Subjects, cfg.Subjects)
+	s.config = cfg
+	s.forgets.Store(cfg.Retention != server.LimitsPolicy)
+	return moved
+}
+
+// nudge says that a client has asked for what may change the stream, on the side that has the say.
+func (e *Engine) nudge(s *stream) {
+	s.cap.nudge(0)
+	e.mu.Lock()
+	h := s.here
+	e.mu.Unlock()
+	if h == nil {
+		return
+	}
+	select {
+	case h.nudge <- struct{}{}:
+	default:
+	}
 }
 
 func (e *Engine) stray(s *stream, reply string) {
@@ -305,7 +340,8 @@ func (e *Engine) watch(ctx context.Context, name cutover.Scope) error {
 
 // shadow begins to copy a stream.
 func (e *Engine) shadow(s *stream, cfg server.StreamConfig) {
-	s.phase, s.since, s.config = PhaseShadow, time.Now(), cfg
+	s.phase, s.since = PhaseShadow, time.Now()
+	s.configured(cfg)
 	s.cap.set(s.site.Capture(s.name.Stream, s.copy))
 	e.mu.Lock()
 	e.streams[s.name] = s
@@ -372,10 +408,9 @@ func (e *Engine) refresh(ctx context.Context, s *stream) error {
 	}
 	s.notes.Settle(consumers)
 	e.mu.Lock()
-	changed := !slices.Equal(s.config.Subjects, info.Config.Subjects)
-	s.config = info.Config
+	moved := s.configured(info.Config)
 	e.mu.Unlock()
-	if changed {
+	if moved {
 		return e.route()
 	}
 	return nil
@@ -389,11 +424,11 @@ func (s *stream) subjects() []string {
 	return s.config.Subjects
 }
 
-// setDeliver notes where the consumers of a stream push to.
-func (s *stream) setDeliver(e *Engine) {
+// setDeliver notes where the consumers of a stream push to, and reports whether that is elsewhere now.
+func (s *stream) setDeliver(e *Engine) (moved bool) {
 	list, err := s.copy.Consumers()
 	if err != nil {
-		return
+		return false
 	}
 	var out []string
 	for i := range list {
@@ -402,8 +437,10 @@ func (s *stream) setDeliver(e *Engine) {
 		}
 	}
 	e.mu.Lock()
+	defer e.mu.Unlock()
+	moved = !slices.Equal(s.deliver, out)
 	s.deliver = out
-	e.mu.Unlock()
+	return moved
 }
 
 // route makes the relay decide by the phases as they are.
@@ -468,20 +505,17 @@ func (e *Engine) find(name cutover.Scope) (*stream, error) {
 	return nil, fmt.Errorf("%s is not under watch: ehdbctl shadow start %s", name, name.Flag())
 }
 
-// ghostEvery is how often the consumers upstream are brought near those here.
-const ghostEvery = time.Second
-
 // serve runs what the gateway has to do beside while it has the say about s.
 func (e *Engine) serve(s *stream) {
 	ctx, cancel := context.WithCancel(e.ctx)
-	h := &authority{stop: cancel}
+	h := &authority{stop: cancel, nudge: make(chan struct{}, 1)}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.here = h
 	if s.phase == PhaseComplete {
 		return
 	}
-	h.chain = reverse.NewChain(s.site.Conn(), s.copy, s.up, s.name.Stream, s.subjects(), e.epoch, e.o.Logger)
+	h.chain = reverse.NewChain(s.site.Conn(), s.copy, s.up, s.name.Stream, e.epoch, e.o.Logger)
 	h.ghosts = reverse.NewGhosts(s.site.Conn(), s.copy, s.up, s.name.Stream, e.o.Logger)
 	h.ended.Go(func() {
 		if err := h.chain.Run(ctx); errors.Is(err, reverse.ErrForked) {
@@ -489,7 +523,7 @@ func (e *Engine) serve(s *stream) {
 				slog.String("stream", s.name.String()), slog.Any("error", err))
 		}
 	})
-	h.ended.Go(func() { h.ghosts.Follow(ctx, ghostEvery) })
+	h.ended.Go(func() { e.follow(ctx, s, h) })
 }
 
 // unserve ends what serve runs.

@@ -64,24 +64,24 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 	if !o.Emergency { // most of the work comes before the fence
 		last, _ := s.copy.Progress()
 		near, cancel := context.WithTimeout(ctx, catchUpTime)
-		err := h.chain.Reach(near, last)
+		err := e.approach(near, s, h, last)
 		cancel()
 		if err != nil {
-			return fmt.Errorf("the servers do not have everything, a rollback would lose messages: %w", err)
-		}
-		if err := h.ghosts.Sync(ctx); err != nil {
 			return err
 		}
 	}
+	e.step(RollbackNear)
 	if err := e.record(&Entry{Scope: s.name, Event: EventRollbackIntent, By: o.By, Reason: o.Reason}); err != nil {
 		return err
 	}
+	e.step(RollbackIntent)
 	fenced, cancel := context.WithTimeoutCause(ctx, o.Fence, ErrBudget)
 	defer cancel()
 	since := time.Now()
 	if err := e.enter(s, PhaseRollingBack); err != nil {
 		return e.abort(s, PhaseEHDB, err)
 	}
+	e.step(RollbackHeld)
 	if !o.Emergency { // what was on its way to the stream here when the fence rose is stored here
 		if err := e.barrier(fenced); err != nil {
 			return e.abort(s, PhaseEHDB, err)
@@ -90,31 +90,42 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 	if err := s.copy.SetRole(fenced, cutover.Standby); err != nil {
 		return e.keep(s, err)
 	}
-	last, dormant, err := e.handBack(fenced, s, h, o, m)
+	e.step(RollbackStopped)
+	rest, err := e.handBack(fenced, s, h, o, m)
 	if err != nil {
 		return e.keep(s, err)
 	}
-	m.Last = last
-	entry := &Entry{Scope: s.name, Event: EventRollback, Last: last, By: o.By, Reason: o.Reason, Dormant: dormant}
+	entry := &Entry{
+		Scope: s.name, Event: EventRollback, Last: m.Last, By: o.By, Reason: o.Reason, Dormant: rest.dormant,
+	}
 	if err := e.record(entry); err != nil {
 		return e.keep(s, err)
 	}
 	m.Epoch = entry.Epoch
-	err = e.release(s, h, dormant)
-	m.Fence = time.Since(since)
+	e.step(RollbackRecorded)
+	m.Fence = e.release(s, h, rest, since)
+	m.At = time.Now()
+	if e.ctx.Err() == nil { // else something may be left to do
+		e.released(s, m)
+	}
 	e.o.Logger.Info("Stream {stream} is served by the servers: epoch {epoch}, behind sequence {last}, held for {fence}",
-		slog.String("stream", s.name.String()), slog.Uint64("epoch", m.Epoch), slog.Uint64("last", last),
+		slog.String("stream", s.name.String()), slog.Uint64("epoch", m.Epoch), slog.Uint64("last", m.Last),
 		slog.Duration("fence", m.Fence))
-	return err
+	return nil
 }
 
-// release lets the servers serve a stream that they have the say about again.
-func (e *Engine) release(s *stream, h *authority, dormant []cutover.ConsumerCopy) error {
-	h.halt() // before the copy grows again, and before consumers there deliver to clients
-	err := e.enter(s, PhaseShadow)
+// release lets the servers serve a stream that they have the say about again. It returns for how long what concerns the
+// stream was held.
+func (e *Engine) release(s *stream, h *authority, rest remainder, since time.Time) (held time.Duration) {
+	// Before the copy grows again, and before consumers there deliver to clients.
+	h.halt()
+	if err := e.enter(s, PhaseShadow); err != nil { // the subjects were good before
+		e.o.Logger.Error("Routes: {error}", slog.Any("error", err))
+	}
+	held = time.Since(since)
+	e.step(RollbackReleased)
 	if h.ghosts != nil { // what came before that was kept from clients
-		h.ghosts.GiveBack()
-		e.awaken(s, h.ghosts, dormant)
+		e.awaken(s, h.ghosts, rest)
 	}
 	e.unserve(s)
 	if s.cap.get() == nil {
@@ -122,17 +133,34 @@ func (e *Engine) release(s *stream, h *authority, dormant []cutover.ConsumerCopy
 		e.running.Go(func() { e.observe(s) })
 	}
 	s.cap.get().Start()
-	return err
+	return held
 }
 
-// awaken makes the consumers that were deleted upstream, again until it succeeds once.
-func (e *Engine) awaken(s *stream, g *reverse.Ghosts, list []cutover.ConsumerCopy) {
-	for len(list) > 0 {
-		err := g.Awaken(e.ctx, list)
-		if err == nil || e.ctx.Err() != nil {
-			return
+// approach brings the servers near to where the stream is: what is left to do behind the fence is little.
+func (e *Engine) approach(ctx context.Context, s *stream, h *authority, last uint64) error {
+	if err := h.chain.Reach(ctx, last); err != nil {
+		return fmt.Errorf("the servers do not have everything, a rollback would lose messages: %w", err)
+	}
+	for {
+		err := e.bring(ctx, s, h)
+		if err == nil || ctx.Err() != nil {
+			return err
 		}
-		e.o.Logger.Error("Consumers of {stream} are not upstream yet: {error}",
+		if sleep(ctx, retryPause) != nil { // the stream goes on meanwhile: what one time did not get, the next may
+			return err
+		}
+	}
+}
+
+// awaken lets the consumers upstream go on where those here have stopped, again until that succeeds once. False: the
+// engine ended before.
+func (e *Engine) awaken(s *stream, g *reverse.Ghosts, rest remainder) bool {
+	for {
+		err := errors.Join(g.GiveBack(e.ctx, rest.unclaimed), g.Awaken(e.ctx, rest.dormant))
+		if err == nil || e.ctx.Err() != nil {
+			return err == nil
+		}
+		e.o.Logger.Error("Consumers of {stream} do not go on upstream yet: {error}",
 			slog.String("stream", s.name.String()), slog.Any("error", err))
 		_ = sleep(e.ctx, retryPause)
 	}
@@ -141,63 +169,98 @@ func (e *Engine) awaken(s *stream, g *reverse.Ghosts, list []cutover.ConsumerCop
 // catchUpTime bounds how long a rollback waits for the chain before its fence.
 const catchUpTime = 30 * time.Second
 
+// agreePause is how long consumers upstream have for what they do by themselves.
+const agreePause = 20 * time.Millisecond
+
 // keep makes the gateway serve on, after an attempt to give a stream back.
 func (e *Engine) keep(s *stream, cause error) error {
 	e.promote(s)
 	return e.abort(s, PhaseEHDB, cause)
 }
 
-// handBack brings the servers to where the stream, which stands still, is. It returns its last sequence, and the
-// consumers that are to be awakened.
+// remainder is what is to be done once the servers have the say.
+type remainder struct {
+	dormant   []cutover.ConsumerCopy // consumers to make anew
+	unclaimed []string               // where to refuse what no client has got
+}
+
+// handBack brings the servers to where the stream, which stands still, is.
 func (e *Engine) handBack(
 	ctx context.Context, s *stream, h *authority, o *MoveOptions, m *Move,
-) (last uint64, dormant []cutover.ConsumerCopy, err error) {
-	last, _ = s.copy.Progress()
+) (rest remainder, err error) {
+	last, _ := s.copy.Progress()
 	if o.Emergency {
 		st, err := s.up.State(ctx, false)
 		if err != nil {
-			return 0, nil, err
+			return rest, err
 		}
-		m.Lost = last - min(last, st.LastSeq)
-		return st.LastSeq, nil, nil
+		m.Last, m.Lost = st.LastSeq, last-min(last, st.LastSeq)
+		return rest, nil
 	}
+	m.Last = last
 	if err := h.chain.Reach(ctx, last); err != nil {
-		return 0, nil, err
+		return rest, err
 	}
-	if err := h.ghosts.Sync(ctx); err != nil {
-		return 0, nil, err
+	e.step(RollbackReached)
+	if err := e.bringConfig(ctx, s); err != nil {
+		return rest, err
+	}
+	if err := h.ghosts.Settle(ctx); err != nil {
+		return rest, err
 	}
 	if err := e.barrier(ctx); err != nil { // what consumers there have sent to clients was kept from them
-		return 0, nil, err
-	}
-	if err := h.ghosts.Sync(ctx); err != nil {
-		return 0, nil, err
+		return rest, err
 	}
 	if _, err := reverse.Prune(ctx, s.site.Conn(), s.copy, s.up, s.name.Stream, last); err != nil {
-		return 0, nil, err
+		return rest, err
 	}
+	if err := e.agree(ctx, h); err != nil {
+		return rest, err
+	}
+	e.step(RollbackSettled)
 	ours, err := s.copy.State(ctx, false)
 	if err != nil {
-		return 0, nil, err
+		return rest, err
 	}
 	theirs, err := s.up.State(ctx, false)
 	if err != nil {
-		return 0, nil, err
+		return rest, err
 	}
 	if theirs.LastSeq != last || theirs.Msgs != ours.Msgs {
-		return 0, nil, fmt.Errorf("the servers have %d messages up to %d, here are %d up to %d",
+		return rest, fmt.Errorf("the servers have %d messages up to %d, here are %d up to %d",
 			theirs.Msgs, theirs.LastSeq, ours.Msgs, last)
 	}
 	list, err := s.copy.Consumers()
+	if err != nil {
+		return rest, err
+	}
 	for i := range list {
 		s.notes.Seed(list[i].Name, list[i].Config.AckPolicy, &list[i].State)
 	}
 	m.Consumers = len(list)
-	if err != nil {
-		return 0, nil, err
+	if rest.unclaimed, err = h.ghosts.Unclaimed(ctx); err != nil {
+		return rest, err
 	}
-	dormant, err = h.ghosts.Dormant(ctx)
-	return last, dormant, err
+	rest.dormant, err = h.ghosts.Dormant(ctx)
+	e.step(RollbackEqual)
+	return rest, err
+}
+
+// agree waits until the consumers upstream would deliver nothing again that is done here. Those that push come there by
+// themselves.
+func (e *Engine) agree(ctx context.Context, h *authority) error {
+	for {
+		err := h.ghosts.Compare(ctx)
+		if err == nil {
+			return nil
+		}
+		if late := sleep(ctx, agreePause); late != nil {
+			return errors.Join(late, err)
+		}
+		if err := h.ghosts.Settle(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // Complete gives up the way back of a stream. It cannot be undone.

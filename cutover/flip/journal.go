@@ -2,6 +2,7 @@ package flip
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ const (
 	EventRollbackIntent Event = "rollback_intent" // a rollback began
 	EventRollback       Event = "rollback"        // the servers have the say
 	EventAbort          Event = "abort"           // what an intent began ended without effect
+	EventReleased       Event = "released"        // what a flip or a rollback was to do behind its record is done
 	EventComplete       Event = "complete"        // the way back was given up
 )
 
@@ -42,6 +44,8 @@ type Entry struct {
 	Plan   string        `json:"plan,omitempty"`     // digest of the plan that was agreed to
 	// Dormant are the consumers that a rollback makes anew on the servers.
 	Dormant []cutover.ConsumerCopy `json:"dormant,omitempty"`
+	// Move is what the move came to, of EventReleased.
+	Move *Move `json:"move,omitempty"`
 }
 
 // journal is the file of the entries: each a line of JSON behind its checksum.
@@ -150,7 +154,8 @@ type standing struct {
 	open                    Event // the intent that has not ended; empty: none
 	last                    uint64
 	since                   time.Time              // of the last change of authority
-	dormant                 []cutover.ConsumerCopy // of the last rollback
+	dormant                 []cutover.ConsumerCopy // of the last rollback, if they may not be there yet
+	move                    *Move                  // the last one
 }
 
 // standings replays the journal.
@@ -177,6 +182,8 @@ func standings(entries []Entry) (of map[cutover.Scope]*standing, epoch uint64) {
 			s.open, s.here, s.last, s.since = "", true, e.Last, e.Time
 		case EventRollback:
 			s.open, s.here, s.last, s.since, s.dormant = "", false, e.Last, e.Time, e.Dormant
+		case EventReleased:
+			s.dormant, s.move = nil, cmp.Or(e.Move, s.move)
 		case EventComplete:
 			s.complete = true
 		}

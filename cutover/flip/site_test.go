@@ -92,9 +92,9 @@ func (r *rig) open() {
 	check(r.t, err)
 }
 
-func (r *rig) connect(at string) *nats.Conn {
+func (r *rig) connect(at string, opts ...nats.Option) *nats.Conn {
 	r.t.Helper()
-	nc, err := nats.Connect(at)
+	nc, err := nats.Connect(at, opts...)
 	check(r.t, err)
 	r.t.Cleanup(nc.Close)
 	return nc

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/reverse"
 	"github.com/noetl/ehdb-gateway/internal/bus"
 )
 
@@ -54,7 +56,7 @@ var (
 	ErrRefused = errors.New("refused")
 	// ErrBudget says that a fence lasted its whole budget and was lifted. Nothing has changed.
 	ErrBudget = errors.New("the fence's budget ran out")
-	// ErrMoved says that the stream went on behind the fence: somebody publishes around the gateway.
+	// ErrMoved says that the stream or its consumers went on behind the fence.
 	ErrMoved = errors.New("the stream moved behind the fence")
 )
 
@@ -89,16 +91,36 @@ func (e *Engine) PlanFlip(ctx context.Context, name cutover.Scope) (*Plan, error
 // PlanRollback returns what Rollback would do.
 func (e *Engine) PlanRollback(ctx context.Context, name cutover.Scope) (*Plan, error) {
 	p := &Plan{To: "nats", Undo: "ehdbctl flip " + name.Flag()}
+	config := e.configStep(ctx, name)
 	return p, e.plan(ctx, p, name, cutover.Standby, func(epoch uint64) []string {
 		return []string{
 			"wait until the servers have everything, record the intent",
 			fmt.Sprintf("hold publishes, requests, acks and pulls of %s, at most %v", name.Stream, DefaultFence),
+			config,
 			"bring the servers' consumers to where the gateway's are, remove what was removed here",
-			"require both sides to be equal",
+			"require both sides to be equal, and that no consumer would deliver what is acknowledged here",
 			fmt.Sprintf("record epoch %d: the servers have the say", epoch),
 			"release what was held, copy again",
 		}
 	})
+}
+
+// configStep says what a rollback would change of the configuration upstream.
+func (e *Engine) configStep(ctx context.Context, name cutover.Scope) string {
+	const step = "give the servers' stream the configuration that it has here: "
+	s, err := e.find(name)
+	if err != nil {
+		return step
+	}
+	info, err := s.up.Info(ctx)
+	if err != nil {
+		return step + "it cannot be looked at now"
+	}
+	here := s.copy.Config()
+	if changed := reverse.Differs(&here, &info.Config); len(changed) > 0 {
+		return step + strings.Join(changed, ", ")
+	}
+	return step + "it has it"
 }
 
 // plan fills in what all plans have.
@@ -212,7 +234,6 @@ func (e *Engine) attempts(
 		case <-time.After(retryPause):
 		}
 	}
-	m.At = time.Now()
 	defer e.changed(name)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -239,16 +260,19 @@ func (e *Engine) takeOver(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 	if err := e.record(intent); err != nil {
 		return err
 	}
+	e.step(FlipIntent)
 	fenced, cancel := context.WithTimeoutCause(ctx, o.Fence, ErrBudget)
 	defer cancel()
 	since := time.Now()
 	if err := e.enter(s, PhaseFlipping); err != nil {
 		return e.abort(s, PhaseShadow, err)
 	}
+	e.step(FlipHeld)
 	last, list, err := e.drain(fenced, s)
 	if err != nil {
 		return e.abort(s, PhaseShadow, err)
 	}
+	e.step(FlipVerified)
 	m.Last, m.Consumers, m.Inexact, m.Duplicates = last, len(list), nil, 0
 	for i := range list {
 		if !list[i].Exact {
@@ -261,8 +285,10 @@ func (e *Engine) takeOver(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 		return e.abort(s, PhaseShadow, err)
 	}
 	m.Epoch = entry.Epoch
-	e.own(s)
-	m.Fence = time.Since(since)
+	e.step(FlipRecorded)
+	m.Fence = e.own(s, since)
+	m.At = time.Now()
+	e.released(s, m)
 	e.o.Logger.Info("Stream {stream} is served from here: epoch {epoch}, behind sequence {last}, held for {fence}",
 		slog.String("stream", s.name.String()), slog.Uint64("epoch", m.Epoch), slog.Uint64("last", last),
 		slog.Duration("fence", m.Fence))
@@ -285,6 +311,7 @@ func (e *Engine) drain(ctx context.Context, s *stream) (last uint64, list []cuto
 			return 0, nil, fmt.Errorf("%d publishes have no PubAck: %w", s.notes.InFlight(), err)
 		}
 	}
+	e.step(FlipDrained)
 	var moved error
 	for quiet := time.Now(); ; quiet = time.Now() {
 		before, err := s.up.Info(ctx)
@@ -331,18 +358,19 @@ func (e *Engine) settled(
 	if err != nil {
 		return false, nil, err
 	}
+	e.step(FlipTransferred)
 	after, err := s.up.Info(ctx)
 	if err != nil {
 		return false, nil, err
-	}
-	if after.State.LastSeq == before.State.LastSeq && after.State.Msgs != before.State.Msgs {
-		return false, nil, nil // an ack or a limit has removed something
 	}
 	if after.State.LastSeq != before.State.LastSeq {
 		e.o.Logger.Warn("Stream {stream} moved from {from} to {to} behind the fence: somebody publishes around "+
 			"the gateway",
 			slog.String("stream", s.name.String()), slog.Uint64("from", before.State.LastSeq),
 			slog.Uint64("to", after.State.LastSeq))
+		return false, nil, nil
+	}
+	if after.State.Msgs != before.State.Msgs { // the last acks have removed them, or an age limit has
 		return false, nil, nil
 	}
 	return unmoved(consumers, list), list, nil
@@ -360,16 +388,27 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // own makes the gateway serve a stream that it has the say about. It does not give up: there is no way back but a
-// rollback.
-func (e *Engine) own(s *stream) {
+// rollback. It returns for how long what concerns the stream was held.
+func (e *Engine) own(s *stream, since time.Time) (held time.Duration) {
 	s.cap.stop()
 	e.promote(s)
+	e.step(FlipPromoted)
 	s.setDeliver(e)
 	if err := e.enter(s, PhaseEHDB); err != nil { // the subjects were good before
 		e.o.Logger.Error("Routes: {error}", slog.Any("error", err))
 	}
+	held = time.Since(since)
+	e.step(FlipReleased)
 	e.pullHere(s)
 	e.serve(s)
+	return held
+}
+
+// released records that nothing is left to be done of a move; m may be nil: it is not known any more.
+func (e *Engine) released(s *stream, m *Move) {
+	if err := e.record(&Entry{Scope: s.name, Event: EventReleased, Move: m}); err != nil && e.ctx.Err() == nil {
+		e.o.Logger.Error("The journal cannot be written: {error}", slog.Any("error", err)) // who has the say is in it
+	}
 }
 
 // promote makes the copy the authority, again until it succeeds.

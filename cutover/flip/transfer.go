@@ -95,10 +95,7 @@ func fill(c *cutover.ConsumerCopy, pending map[uint64]relay.Delivery) {
 func (s *stream) superset(
 	ctx context.Context, info *server.ConsumerInfo, pending map[uint64]relay.Delivery, done map[uint64]struct{},
 ) error {
-	filters := info.Config.FilterSubjects
-	if f := info.Config.FilterSubject; f != "" {
-		filters = []string{f}
-	}
+	filters := cutover.Filters(info.Config)
 	var failure error
 	err := s.copy.Read(ctx, info.AckFloor.Stream+1, func(r *cutover.Record, err error) bool {
 		if err != nil {

@@ -96,7 +96,7 @@ func weigh(c *Consumer, wanted, offered *roaring64.Bitmap) (r ConsumerReport, st
 	stranded = roaring64.AndNot(passed, offered)
 	seen := passed.GetCardinality() - stranded.GetCardinality()
 	r = ConsumerReport{
-		Consumer: c.Name, Side: c.Side, Filters: filtersOf(&c.Config), Known: true,
+		Consumer: c.Name, Side: c.Side, Filters: cutover.Filters(&c.Config), Known: true,
 		Stored: wanted.GetCardinality(), AckPending: c.AckPending, NumPending: c.Pending,
 		Undelivered: wanted.GetCardinality() - passed.GetCardinality(),
 		Delivered:   c.Delivered, AckFloor: c.AckFloor, Redelivered: c.Redelivered, LastDelivery: c.LastDelivery,
@@ -114,16 +114,6 @@ func upTo(b *roaring64.Bitmap, last uint64) *roaring64.Bitmap {
 		out.RemoveRange(last+1, out.Maximum()+1)
 	}
 	return out
-}
-
-func filtersOf(c *server.ConsumerConfig) []string {
-	if len(c.FilterSubjects) > 0 {
-		return c.FilterSubjects
-	}
-	if c.FilterSubject != "" && c.FilterSubject != ">" {
-		return []string{c.FilterSubject}
-	}
-	return nil
 }
 
 // catalog knows which sequences match which filter. It reads each record once, and again only if a sequence turns up
@@ -198,7 +188,7 @@ func (c *catalog) wanted(stored *roaring64.Bitmap, of *Consumer, since uint64) *
 	cfg := &of.Config
 	since = min(since, of.Delivered+1)
 	out := stored.Clone()
-	if filters := filtersOf(cfg); len(filters) > 0 {
+	if filters := cutover.Filters(cfg); len(filters) > 0 {
 		union := roaring64.New()
 		for _, f := range filters {
 			union.Or(c.matches[f])
@@ -239,7 +229,7 @@ func (m *deliveryMemory) check(ctx context.Context, d *DeliveryCheck) ([]Consume
 	stored := present(&st)
 	var filters []string
 	for i := range d.Consumers {
-		filters = append(filters, filtersOf(&d.Consumers[i].Config)...)
+		filters = append(filters, cutover.Filters(&d.Consumers[i].Config)...)
 	}
 	slices.Sort(filters)
 	if err := m.catalog.follow(ctx, d.Stored, stored, slices.Compact(filters)); err != nil {

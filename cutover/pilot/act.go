@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
@@ -63,7 +64,7 @@ func (p *Pilot) Flip(ctx context.Context, r face.FlipRequest) (*face.Move, error
 	m, err := p.engine.Flip(ctx, r.Scope, flip.MoveOptions{
 		By: r.By, Reason: r.Reason, Fence: r.MaxFence, Retries: r.Retries, Expect: r.Expect,
 	})
-	p.fenced(r.Scope, "flip", m, err)
+	p.fenced(r.Scope, "flip", err)
 	if err != nil {
 		return nil, refused(err)
 	}
@@ -137,7 +138,7 @@ func (p *Pilot) Rollback(ctx context.Context, r face.RollbackRequest) (*face.Mov
 	m, err := p.engine.Rollback(ctx, r.Scope, flip.MoveOptions{
 		By: r.By, Reason: r.Reason, Fence: r.MaxFence, Retries: 3, Emergency: r.Emergency,
 	})
-	p.fenced(r.Scope, "rollback", m, err)
+	p.fenced(r.Scope, "rollback", err)
 	if err != nil {
 		return nil, refused(err)
 	}
@@ -147,22 +148,38 @@ func (p *Pilot) Rollback(ctx context.Context, r face.RollbackRequest) (*face.Mov
 // maxFences is how many fences of a stream are remembered.
 const maxFences = 50
 
-// fenced remembers a time that a stream was held.
-func (p *Pilot) fenced(scope cutover.Scope, kind string, m *flip.Move, err error) {
-	f := face.Fence{At: time.Now(), Kind: kind, Outcome: "done"}
-	if err != nil {
-		f.Outcome = err.Error()
-	} else {
-		f.Seconds = m.Fence.Seconds()
+// fenced remembers a time that a stream was held in vain. The others are in the journal.
+func (p *Pilot) fenced(scope cutover.Scope, kind string, err error) {
+	if err == nil || errors.Is(err, flip.ErrRefused) {
+		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s := p.seen[scope]; s != nil {
-		s.fences = append(s.fences, f)
+		s.fences = append(s.fences, face.Fence{At: time.Now(), Kind: kind, Outcome: err.Error()})
 		if len(s.fences) > maxFences {
 			s.fences = s.fences[1:]
 		}
 	}
+}
+
+// fences returns the times that a stream was held, the oldest first: those of moves, also before a restart, and vain
+// holds since. inVain is what fenced remembers.
+func fences(journal []flip.Entry, scope cutover.Scope, inVain []face.Fence) []face.Fence {
+	list := slices.Clone(inVain)
+	for i := range journal {
+		e := &journal[i]
+		if e.Scope != scope || e.Event != flip.EventReleased || e.Move == nil {
+			continue
+		}
+		kind := "flip"
+		if e.Move.To == cutover.Standby {
+			kind = "rollback"
+		}
+		list = append(list, face.Fence{At: e.Move.At, Kind: kind, Outcome: "done", Seconds: e.Move.Fence.Seconds()})
+	}
+	slices.SortStableFunc(list, func(a, b face.Fence) int { return a.At.Compare(b.At) })
+	return list[max(0, len(list)-maxFences):]
 }
 
 func moved(m *flip.Move) *face.Move {

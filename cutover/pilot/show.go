@@ -109,9 +109,10 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 	if par, err := p.parity.Status(scope); err == nil {
 		s.Parity = &par
 	}
+	journal := p.engine.Journal()
 	p.mu.Lock()
 	if seen := p.seen[scope]; seen != nil {
-		s.Fences = append(s.Fences, seen.fences...)
+		s.Fences = fences(journal, scope, seen.fences)
 	}
 	for i := range p.drills {
 		if d := &p.drills[i]; d.Kind == "flip-and-back" && d.State == "passed" {
@@ -120,7 +121,7 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 	}
 	p.mu.Unlock()
 	b := st.Rollback
-	s.Back.Possible, s.Back.Lossless = st.Phase == flip.PhaseEHDB || st.Phase == flip.PhaseComplete, b.Lossless
+	s.Back.Possible, s.Back.Lossless = st.Phase == flip.PhaseEHDB, b.Lossless
 	s.Back.Lost, s.Back.Duplicates, s.Back.Why = b.Lost, b.Duplicates, b.Why
 	s.Back.Seconds = 0.1
 	if r := st.Reverse; r != nil {
@@ -290,7 +291,11 @@ func event(id uint64, e *flip.Entry) face.Event {
 		flip.EventFlip:     fmt.Sprintf("served from here, behind sequence %d", e.Last),
 		flip.EventRollback: fmt.Sprintf("served by the servers, behind sequence %d", e.Last),
 		flip.EventAbort:    "ended without effect", flip.EventComplete: "the way back was given up",
+		flip.EventReleased: "all that was to be done behind that is done",
 	}[e.Event]
+	if m := e.Move; m != nil {
+		text += fmt.Sprintf("; it was held for %v", m.Fence.Round(time.Millisecond))
+	}
 	return face.Event{
 		ID: id, Time: e.Time, Kind: string(e.Event), Scope: e.Scope, Epoch: e.Epoch, By: e.By, Reason: e.Reason,
 		Text: text,

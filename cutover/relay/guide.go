@@ -141,6 +141,9 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 	case r.State.held():
 		return gateway.CoursePass, t.next
 	case r.State == Here:
+		if f := r.Scope.Changed; f != nil && changing(verb) {
+			f()
+		}
 		return gateway.CourseLocal, nil
 	}
 	switch {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 )
@@ -38,7 +38,6 @@ type Chain struct {
 	to       cutover.Upstream
 	name     string
 	epoch    uint64
-	filler   string // a subject that the stream stores
 	log      *slog.Logger
 	inbox    string
 	answers  chan *nats.Msg
@@ -51,25 +50,26 @@ type Chain struct {
 	}
 }
 
-// NewChain returns a chain for a stream of the account that conn is in. subjects are the filters that it stores.
+// NewChain returns a chain for a stream of the account that conn is in.
 func NewChain(
 	conn *nats.Conn, from cutover.Copy, to cutover.Upstream,
-	stream string, subjects []string, epoch uint64, log *slog.Logger,
+	stream string, epoch uint64, log *slog.Logger,
 ) *Chain {
 	c := &Chain{
-		conn: conn, from: from, to: to, name: stream, epoch: epoch, filler: fillerSubject(subjects), log: log,
+		conn: conn, from: from, to: to, name: stream, epoch: epoch, log: log,
 		inbox: nats.NewInbox() + "." + nuid.Next(),
 	}
 	c.position.moved = make(chan struct{})
 	return c
 }
 
-// fillerSubject is a subject that one of the filters selects and that nobody uses.
-func fillerSubject(subjects []string) string {
-	if len(subjects) == 0 {
-		return ""
+// filler is a subject that the stream stores and that nobody uses.
+func (c *Chain) filler() string {
+	cfg := c.from.Config()
+	if len(cfg.Subjects) == 0 {
+		return cfg.Name
 	}
-	tokens := strings.Split(subjects[0], ".")
+	tokens := strings.Split(cfg.Subjects[0], ".")
 	for i, t := range tokens {
 		if t == "*" || t == ">" {
 			tokens[i] = "ehdb-filler"
@@ -176,17 +176,36 @@ func (c *Chain) stand(ctx context.Context) (uint64, error) {
 	ours, err := c.from.Get(ctx, st.LastSeq)
 	switch {
 	case errors.Is(err, cutover.ErrNoRecord):
-		if string(theirs.Subject) == c.filler { // its deletion did not get through
+		if string(theirs.Subject) == c.filler() { // its deletion did not get through
 			return st.LastSeq, removeMsg(ctx, c.conn, c.name, st.LastSeq)
 		}
 		return st.LastSeq, nil // it was removed here since
 	case err != nil:
 		return 0, err
-	case cutover.Hash(ours.Subject, ours.Header, ours.Data) != cutover.Hash(theirs.Subject, theirs.Header, theirs.Data):
+	case !same(ours, theirs):
 		return 0, fmt.Errorf("%w: sequence %d differs from the one here", ErrForked, st.LastSeq)
 	}
 	return st.LastSeq, nil
 }
+
+// same reports whether the chain has published theirs for ours. It publishes what is left of a TTL.
+func same(ours, theirs *cutover.Record) bool {
+	return bytes.Equal(ours.Subject, theirs.Subject) && bytes.Equal(ours.Data, theirs.Data) &&
+		slices.EqualFunc(lasting(ours.Header), lasting(theirs.Header), func(a, b cutover.Field) bool {
+			return bytes.Equal(a.Name, b.Name) && bytes.Equal(a.Value, b.Value)
+		})
+}
+
+// lasting are the fields of a header that the chain publishes as they are.
+func lasting(header []byte) []cutover.Field {
+	return slices.DeleteFunc(cutover.Fields(nil, header), func(f cutover.Field) bool {
+		return string(f.Name) == headerTTL || bytes.HasPrefix(f.Name, batchPrefix)
+	})
+}
+
+const headerTTL = "Nats-TTL"
+
+var batchPrefix = []byte("Nats-Batch-")
 
 // settle throws answers away that nobody waits for any more.
 func (c *Chain) settle() {
@@ -233,8 +252,9 @@ func (w *window) fill(ctx context.Context, seq uint64) error {
 	for w.next <= seq {
 		first := w.next
 		last := min(seq, first+maxAhead-1)
+		filler := []byte(w.c.filler())
 		for n := first; n <= last; n++ {
-			if err := w.publish(ctx, &cutover.Record{Seq: n, Subject: []byte(w.c.filler)}); err != nil {
+			if err := w.publish(ctx, &cutover.Record{Seq: n, Subject: filler}); err != nil {
 				return err
 			}
 		}
@@ -329,13 +349,13 @@ func (c *Chain) header(r *cutover.Record) nats.Header {
 	h := nats.Header{}
 	var room [16]cutover.Field
 	for _, f := range cutover.Fields(room[:0], r.Header) {
-		if len(f.Name) > 0 && !bytes.HasPrefix(f.Name, []byte("Nats-Batch-")) {
+		if len(f.Name) > 0 && !bytes.HasPrefix(f.Name, batchPrefix) {
 			h[string(f.Name)] = append(h[string(f.Name)], string(f.Value))
 		}
 	}
-	if ttl := h.Get("Nats-TTL"); ttl != "" {
+	if ttl := h.Get(headerTTL); ttl != "" {
 		if left := remaining(ttl, r.Time, time.Now()); left != "" {
-			h.Set("Nats-TTL", left)
+			h.Set(headerTTL, left)
 		}
 	}
 	h.Set(cutover.HeaderOrigin, strconv.FormatUint(c.epoch, 10))
@@ -354,29 +374,6 @@ func remaining(ttl string, since int64, now time.Time) string {
 	}
 	left := time.Unix(0, since).Add(d).Sub(now).Round(time.Second)
 	return max(left, time.Second).String()
-}
-
-// removeAll deletes the messages of the servers' stream from first to last.
-func (c *Chain) removeAll(ctx context.Context, first, last uint64) error {
-	const atOnce = 32
-	var g errgroup.Group
-	g.SetLimit(atOnce)
-	for seq := first; seq <= last; seq++ {
-		g.Go(func() error { return removeMsg(ctx, c.conn, c.name, seq) })
-	}
-	return g.Wait()
-}
-
-const codeNoMessage = 10057 // a message to delete is not there
-
-// removeMsg deletes one message; one that is not there is no error.
-func removeMsg(ctx context.Context, conn *nats.Conn, stream string, seq uint64) error {
-	err := request(ctx, conn, "STREAM.MSG.DELETE."+stream, fmt.Sprintf(`{"seq":%d,"no_erase":true}`, seq))
-	var api *apiError
-	if errors.As(err, &api) && api.code == codeNoMessage {
-		return nil
-	}
-	return err
 }
 
 func (c *Chain) advance(seq uint64) {
@@ -439,34 +436,3 @@ func (c *Chain) Reach(ctx context.Context, seq uint64) error {
 		}
 	}
 }
-
-// request sends a request to the servers' JetStream that must not fail.
-func request(ctx context.Context, conn *nats.Conn, subject, body string) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	m, err := conn.RequestWithContext(ctx, "$JS.API."+subject, []byte(body))
-	if err != nil {
-		return fmt.Errorf("%s: %w", subject, err)
-	}
-	var answer struct {
-		Error *struct {
-			Code        int    `json:"err_code"`
-			Description string `json:"description"`
-		} `json:"error"`
-	}
-	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return fmt.Errorf("%s: %w", subject, err)
-	}
-	if e := answer.Error; e != nil {
-		return &apiError{subject, e.Code, e.Description}
-	}
-	return nil
-}
-
-type apiError struct {
-	subject string
-	code    int
-	text    string
-}
-
-func (e *apiError) Error() string { return fmt.Sprintf("%s: %s (%d)", e.subject, e.text, e.code) }

@@ -12,8 +12,9 @@ type accounting struct {
 	Delivered    int       `json:"delivered"` // and acknowledged by a worker, confirmed
 	Jobs         int       `json:"jobs"`
 	JobsDone     int       `json:"jobs_done"`
+	Unconfirmed  int       `json:"unconfirmed"` // delivered; the answer to the ack was lost in a kill, the ack was not
 	Lost         int       `json:"lost"`
-	Duplicated   int       `json:"duplicated"` // delivered once more behind a confirmed ack
+	Duplicated   int       `json:"duplicated"` // sent once more behind a confirmed ack
 	Disordered   int       `json:"disordered"` // steps of the ordered consumer that were none
 	Counted      int64     `json:"counted"`
 	Objects      int64     `json:"objects"`
@@ -22,6 +23,8 @@ type accounting struct {
 	FenceMillis  []float64 `json:"fence_ms"`
 	P50Millis    float64   `json:"publish_p50_ms"`
 	P99Millis    float64   `json:"publish_p99_ms"`
+
+	lostAnswers int // that the kills account for: each worker waits for one at a time
 }
 
 // account sums up.
@@ -31,28 +34,30 @@ func (l *load) account(s *site) *accounting {
 	a := &accounting{
 		Published: len(l.acked), Jobs: len(l.jobs), Duplicated: l.after, Disordered: l.disorder,
 		Counted: l.counted.Load(), Objects: l.objects.Load(), Retries: l.retries.Load(),
-		ClientErrors: append([]string{}, l.errs...),
+		ClientErrors: append([]string{}, l.errs...), lostAnswers: 4 * (s.o.kills + 1), // 4 workers, and the restart
 	}
-	for id := range l.acked {
-		if l.confirmed[id] > 0 {
-			a.Delivered++
-		} else {
-			a.Lost++
-		}
-	}
-	for id := range l.jobs {
-		if l.jobsDone[id] > 0 {
-			a.JobsDone++
-		} else {
-			a.Lost++
-		}
-	}
+	l.fate(a, l.acked, l.confirmed, &a.Delivered)
+	l.fate(a, l.jobs, l.jobsDone, &a.JobsDone)
 	for _, f := range s.fences {
 		a.FenceMillis = append(a.FenceMillis, f*1000) //nolint:mnd // milliseconds
 	}
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	a.P50Millis, a.P99Millis = ms(quantile(l.latency, 0.5)), ms(quantile(l.latency, 0.99)) //nolint:mnd // quantiles
 	return a
+}
+
+// fate counts what became of messages.
+func (l *load) fate(a *accounting, published map[string]uint64, done map[string]int, delivered *int) {
+	for id := range published {
+		switch list := l.seen[id]; {
+		case done[id] > 0:
+			*delivered++
+		case len(list) > 0 && list[len(list)-1].err != "":
+			a.Unconfirmed++
+		default:
+			a.Lost++
+		}
+	}
 }
 
 // print writes the accounting for people.
@@ -63,7 +68,7 @@ func (a *accounting) print() {
 	}
 	fmt.Printf(`
 published      %d, and %d jobs
-delivered      %d, and %d jobs
+delivered      %d, and %d jobs; %d more whose ack counted though its answer was lost in the kill
 lost           %d
 duplicated     %d
 out of order   %d
@@ -72,8 +77,8 @@ objects        %d put and read back
 client errors  %d (%d tries again around the restart and the kill)
 fence          at most %.0f ms
 publish        %.1f ms at the median, %.1f ms at the 99th percentile
-`, a.Published, a.Jobs, a.Delivered, a.JobsDone, a.Lost, a.Duplicated, a.Disordered, a.Counted, a.Objects,
-		len(a.ClientErrors), a.Retries, longest, a.P50Millis, a.P99Millis)
+`, a.Published, a.Jobs, a.Delivered, a.JobsDone, a.Unconfirmed, a.Lost, a.Duplicated, a.Disordered, a.Counted,
+		a.Objects, len(a.ClientErrors), a.Retries, longest, a.P50Millis, a.P99Millis)
 	for _, e := range a.ClientErrors {
 		fmt.Println("  ", e)
 	}
@@ -84,6 +89,9 @@ func (a *accounting) check() error {
 	var errs []error
 	if a.Lost > 0 {
 		errs = append(errs, fmt.Errorf("%d messages were lost", a.Lost))
+	}
+	if a.Unconfirmed > a.lostAnswers {
+		errs = append(errs, fmt.Errorf("%d acks were not confirmed, %d may be", a.Unconfirmed, a.lostAnswers))
 	}
 	if a.Duplicated > 0 {
 		errs = append(errs, fmt.Errorf("%d messages came again behind their ack", a.Duplicated))

@@ -35,15 +35,17 @@ type load struct {
 	latency   []time.Duration
 	errs      []string
 
-	jobs, jobsDone map[string]int
-	counted        atomic.Int64
-	objects        atomic.Int64
-	retries        atomic.Int64
+	jobs     map[string]uint64 // sequences, by id
+	jobsDone map[string]int
+	seen     map[string][]*sight // deliveries, by id
+	counted  atomic.Int64
+	objects  atomic.Int64
+	retries  atomic.Int64
 }
 
-func (l *load) connect() (jetstream.JetStream, error) {
-	nc, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", l.s.port), nats.MaxReconnects(-1),
-		nats.ReconnectWait(50*time.Millisecond), nats.RetryOnFailedConnect(true),
+func (l *load) connect(more ...nats.Option) (jetstream.JetStream, error) {
+	more = append(more, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+		nats.RetryOnFailedConnect(true),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			// After a reconnect the library asks for a whole batch again, though some of the last may wait in its
 			// channel still; what has no room there comes again.
@@ -51,6 +53,7 @@ func (l *load) connect() (jetstream.JetStream, error) {
 				l.fail("connection", err)
 			}
 		}))
+	nc, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", l.s.port), more...)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +67,7 @@ func (l *load) connect() (jetstream.JetStream, error) {
 func startLoad(ctx context.Context, s *site, o *options) (*load, error) {
 	l := &load{
 		s: s, o: o, quit: make(chan struct{}), acked: map[string]uint64{}, confirmed: map[string]int{},
-		jobs: map[string]int{}, jobsDone: map[string]int{},
+		jobs: map[string]uint64{}, jobsDone: map[string]int{}, seen: map[string][]*sight{},
 	}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	js, err := l.connect()
@@ -92,7 +95,7 @@ func startLoad(ctx context.Context, s *site, o *options) (*load, error) {
 		return nil, err
 	}
 	for _, s := range []jetstream.Stream{orders, jobs} {
-		worker := jetstream.ConsumerConfig{Durable: "W", AckWait: 10 * time.Second}
+		worker := jetstream.ConsumerConfig{Durable: "W", AckWait: ackWait}
 		if _, err := s.CreateConsumer(ctx, worker); err != nil {
 			return nil, err
 		}
@@ -102,7 +105,7 @@ func startLoad(ctx context.Context, s *site, o *options) (*load, error) {
 
 // begin starts the programs.
 func (l *load) begin() error {
-	workers := max(l.o.clients-8, 4) //nolint:mnd // the others are 8
+	workers := max(l.o.clients-6, 4) //nolint:mnd // the others are 6
 	every := time.Duration(workers) * time.Second / time.Duration(max(l.o.rate, 1))
 	for w := range workers {
 		js, err := l.connect()
@@ -111,14 +114,40 @@ func (l *load) begin() error {
 		}
 		l.wg.Go(func() { l.publish(js, w, every) })
 	}
-	for _, program := range []func(jetstream.JetStream){
-		l.consume, l.consume, l.order, l.work, l.work, l.count, l.count, l.object,
-	} {
+	for _, program := range []func(jetstream.JetStream){l.order, l.count, l.count, l.object} {
 		js, err := l.connect()
 		if err != nil {
 			return err
 		}
 		l.wg.Go(func() { program(js) })
+	}
+	if err := l.employ("ORDERS", l.confirmed, func() func(string) bool {
+		return func(string) bool { return false }
+	}); err != nil {
+		return err
+	}
+	return l.employ("JOBS", l.jobsDone, func() func(string) bool {
+		refused := map[string]bool{}
+		return func(id string) bool { // some jobs, once
+			if len(id)%10 != 5 || refused[id] { //nolint:mnd // some of them
+				return false
+			}
+			refused[id] = true
+			return true
+		}
+	})
+}
+
+// employ starts two workers of a consumer. They share a connection: so what arrives there is in order.
+func (l *load) employ(stream string, done map[string]int, refuse func() func(id string) bool) error {
+	t := newTap()
+	js, err := l.connect(nats.SetCustomDialer(t))
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		w := &worker{load: l, tap: t, stream: stream, done: done, refuse: refuse()}
+		l.wg.Go(func() { w.run(js) })
 	}
 	return nil
 }
@@ -142,6 +171,9 @@ func (l *load) quitting() bool {
 		return false
 	}
 }
+
+// ackWait is that of the workers' consumers.
+const ackWait = 10 * time.Second
 
 // patience is how long a program tries again what failed because the gateway was killed or restarted.
 const patience = 20 * time.Second
@@ -192,86 +224,13 @@ func (l *load) publish(js jetstream.JetStream, w int, every time.Duration) {
 		}
 		l.mu.Lock()
 		if subject == "jobs." {
-			l.jobs[id]++
+			l.jobs[id] = seq
 		} else {
 			l.acked[id] = seq
 		}
 		l.latency = append(l.latency, time.Since(since))
 		l.mu.Unlock()
 	}
-}
-
-// messages calls fn with the messages of a durable consumer until the load ends.
-func (l *load) messages(js jetstream.JetStream, stream string, fn func(jetstream.Msg)) {
-	for l.ctx.Err() == nil {
-		c, err := js.Consumer(l.ctx, stream, "W")
-		if err != nil {
-			time.Sleep(20 * time.Millisecond) //nolint:mnd // not at once
-			continue
-		}
-		it, err := c.Messages(jetstream.PullMaxMessages(100), jetstream.PullExpiry(2*time.Second))
-		if err != nil {
-			continue
-		}
-		stop := context.AfterFunc(l.ctx, it.Stop)
-		for {
-			m, err := it.Next()
-			if errors.Is(err, jetstream.ErrMsgIteratorClosed) || l.ctx.Err() != nil {
-				break
-			}
-			if err == nil {
-				fn(m)
-			}
-		}
-		stop()
-	}
-}
-
-// consume is one worker on ORDERS.
-func (l *load) consume(js jetstream.JetStream) {
-	l.messages(js, "ORDERS", func(m jetstream.Msg) {
-		id := string(m.Data())
-		l.mu.Lock()
-		if l.confirmed[id] > 0 {
-			l.after++
-		}
-		l.mu.Unlock()
-		if l.confirm(m) {
-			l.mu.Lock()
-			l.confirmed[id]++
-			l.mu.Unlock()
-		}
-	})
-}
-
-// confirm acknowledges a message and waits for the answer.
-func (l *load) confirm(m jetstream.Msg) bool {
-	ctx, cancel := context.WithTimeout(l.ctx, 2*time.Second)
-	defer cancel()
-	return m.DoubleAck(ctx) == nil // if not, it comes again
-}
-
-// work is one worker on JOBS, which refuses every tenth job once.
-func (l *load) work(js jetstream.JetStream) {
-	refused := map[string]bool{}
-	l.messages(js, "JOBS", func(m jetstream.Msg) {
-		id := string(m.Data())
-		if len(id)%10 == 5 && !refused[id] { //nolint:mnd // some of them
-			refused[id] = true
-			_ = m.Nak()
-			return
-		}
-		l.mu.Lock()
-		if l.jobsDone[id] > 0 {
-			l.after++
-		}
-		l.mu.Unlock()
-		if l.confirm(m) {
-			l.mu.Lock()
-			l.jobsDone[id]++
-			l.mu.Unlock()
-		}
-	})
 }
 
 // order reads ORDERS with an ordered consumer: everything, in order.
@@ -369,13 +328,25 @@ func (l *load) stop(ctx context.Context) {
 	end := time.Now().Add(time.Minute)
 	for ; time.Now().Before(end) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		l.mu.Lock()
-		done := len(l.confirmed) >= len(l.acked) && len(l.jobsDone) >= len(l.jobs) && l.ordered >= uint64(len(l.acked))
+		done := l.settled(l.acked, l.confirmed) && l.settled(l.jobs, l.jobsDone) && l.ordered >= uint64(len(l.acked))
 		l.mu.Unlock()
 		if done {
 			break
 		}
 	}
 	l.halt()
+}
+
+// settled reports whether nothing more is to come of what was published: it was acknowledged, or so long ago that it
+// would have come again if the ack had not counted.
+func (l *load) settled(published map[string]uint64, done map[string]int) bool {
+	long := time.Now().Add(-3 * ackWait / 2)
+	for id := range published {
+		if list := l.seen[id]; done[id] == 0 && (len(list) == 0 || list[len(list)-1].answered.After(long)) {
+			return false
+		}
+	}
+	return true
 }
 
 // halt ends the programs.

@@ -82,6 +82,9 @@ func run(ctx context.Context, o *options) (err error) {
 	}
 	l.stop(ctx)
 	a := l.account(s)
+	if a.check() != nil {
+		l.tell(os.Stderr)
+	}
 	if o.asJSON {
 		return errors.Join(json.NewEncoder(os.Stdout).Encode(a), a.check())
 	}

@@ -68,7 +68,7 @@ func freePort() (int, error) {
 
 func (s *site) say(format string, args ...any) {
 	if !s.quiet {
-		fmt.Printf(format+"\n", args...)
+		fmt.Printf(time.Now().Format("15:04:05.000 ")+format+"\n", args...)
 	}
 }
 

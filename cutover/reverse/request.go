@@ -1,0 +1,74 @@
+package reverse
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
+)
+
+// Codes of the servers' errors.
+const (
+	codeNoConsumer = 10014
+	codeNoSequence = 10043 // a message to delete is not there
+	codeNoMessage  = 10057 // likewise
+)
+
+// request sends a request to the servers' JetStream that must not fail.
+func request(ctx context.Context, conn *nats.Conn, subject, body string) error {
+	var answer struct{}
+	return ask(ctx, conn, subject, []byte(body), &answer)
+}
+
+// ask is request with what is answered.
+func ask(ctx context.Context, conn *nats.Conn, subject string, body []byte, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	m, err := conn.RequestWithContext(ctx, "$JS.API."+subject, body)
+	if err != nil {
+		return fmt.Errorf("%s: %w", subject, err)
+	}
+	var failed struct {
+		Error *server.ApiError `json:"error"`
+	}
+	if err := errors.Join(json.Unmarshal(m.Data, &failed), json.Unmarshal(m.Data, answer)); err != nil {
+		return fmt.Errorf("%s: %w", subject, err)
+	}
+	if e := failed.Error; e != nil {
+		return &apiError{subject, int(e.ErrCode), e.Description}
+	}
+	return nil
+}
+
+type apiError struct {
+	subject string
+	code    int
+	text    string
+}
+
+func (e *apiError) Error() string { return fmt.Sprintf("%s: %s (%d)", e.subject, e.text, e.code) }
+
+// removeAll deletes the messages of the servers' stream from first to last.
+func (c *Chain) removeAll(ctx context.Context, first, last uint64) error {
+	const atOnce = 32
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for seq := first; seq <= last; seq++ {
+		g.Go(func() error { return removeMsg(ctx, c.conn, c.name, seq) })
+	}
+	return g.Wait()
+}
+
+// removeMsg deletes one message; one that is not there is no error.
+func removeMsg(ctx context.Context, conn *nats.Conn, stream string, seq uint64) error {
+	err := request(ctx, conn, "STREAM.MSG.DELETE."+stream, fmt.Sprintf(`{"seq":%d,"no_erase":true}`, seq))
+	var api *apiError
+	if errors.As(err, &api) && (api.code == codeNoMessage || api.code == codeNoSequence) {
+		return nil
+	}
+	return err
+}
