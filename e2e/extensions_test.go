@@ -174,16 +174,24 @@ func TestExtensionsDoc(t *testing.T) {
 }
 
 // TestDeadLetterMaxDeliver: what was delivered too often is in one of two places, also across a SIGKILL, and waits
-// while the other stream does not take it.
+// while the other stream does not take it. Both streams may be spread over shards.
 func TestDeadLetterMaxDeliver(t *testing.T) {
-	dir := t.TempDir()
-	p := startGateway(t, dir)
+	t.Run("one shard", func(t *testing.T) { deadLetterMaxDeliver(t, t.TempDir()) })
+	t.Run("spread", func(t *testing.T) {
+		dir := t.TempDir()
+		deadLetterMaxDeliver(t, dir, spreadConfig(t, dir,
+			`{ subject: "w.*", shards: all, tokens: 2 }, { subject: "d.*", shards: "1-2", tokens: 2 }`)...)
+	})
+}
+
+func deadLetterMaxDeliver(t *testing.T, dir string, args ...string) {
+	p := startGateway(t, dir, args...)
 	js, ctx := jetStream(t, connect(t, p.URL))
 	_, err := js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: "W", Subjects: []string{"w.>"}, Retention: jetstream.WorkQueuePolicy,
 	})
 	noErr(t, err)
-	dead := jetstream.StreamConfig{Name: "D", Subjects: []string{"d"}, MaxMsgs: 3, Discard: jetstream.DiscardNew}
+	dead := jetstream.StreamConfig{Name: "D", Subjects: []string{"d.*"}, MaxMsgs: 3, Discard: jetstream.DiscardNew}
 	_, err = js.CreateStream(ctx, dead)
 	noErr(t, err)
 	c, err := js.CreateConsumer(ctx, "W", jetstream.ConsumerConfig{
@@ -220,7 +228,7 @@ func TestDeadLetterMaxDeliver(t *testing.T) {
 		t.Fatalf("%d wait, %d are dead letters", waiting, buried)
 	}
 	p.Kill()
-	p = startGateway(t, dir)
+	p = startGateway(t, dir, args...)
 	js, ctx = jetStream(t, connect(t, p.URL))
 	if waiting, buried := counts(); waiting+buried != n {
 		t.Fatalf("after a kill %d wait, %d are dead letters", waiting, buried)
@@ -243,6 +251,9 @@ func TestDeadLetterMaxDeliver(t *testing.T) {
 	}
 	c, err = js.Consumer(ctx, "W", "C")
 	noErr(t, err)
+	if len(args) > 0 {
+		spreadOver(t, p, 3)
+	}
 	info, err := c.Info(ctx)
 	noErr(t, err)
 	if info.NumAckPending != 0 || info.NumPending != 0 {

@@ -71,9 +71,16 @@ func TestBatchClient(t *testing.T) {
 // TestKillBatches kills the gateway with SIGKILL while it commits atomic batches: afterwards each is there as a whole or
 // not at all, and those that were acknowledged are there.
 func TestKillBatches(t *testing.T) {
+	t.Run("one shard", func(t *testing.T) { killBatches(t, t.TempDir()) })
+	t.Run("spread", func(t *testing.T) {
+		dir := t.TempDir()
+		killBatches(t, dir, spreadConfig(t, dir, `{ subject: "s.*.*.*.*", shards: all, tokens: 5 }`)...)
+	})
+}
+
+func killBatches(t *testing.T, dir string, args ...string) {
 	const size = 20
-	dir := t.TempDir()
-	p := startGateway(t, dir)
+	p := startGateway(t, dir, args...)
 	js, ctx := jetStream(t, connect(t, p.URL))
 	_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, AllowAtomicPublish: true})
 	noErr(t, err)
@@ -93,7 +100,7 @@ func TestKillBatches(t *testing.T) {
 		time.Sleep(time.Duration(50+rand.IntN(300)) * time.Millisecond)
 		p.Kill()
 		wg.Wait()
-		p = startGateway(t, dir)
+		p = startGateway(t, dir, args...)
 		count := countBatches(t, p.URL)
 		for id, n := range count {
 			if n != size {
@@ -105,6 +112,9 @@ func TestKillBatches(t *testing.T) {
 				t.Fatalf("round %d: batch %s was acknowledged and is not there", round, id)
 			}
 		}
+	}
+	if len(args) > 0 {
+		spreadOver(t, p, 4)
 	}
 	if len(acked) < 10 {
 		t.Fatalf("only %d batches were acknowledged", len(acked))
@@ -128,7 +138,7 @@ func commitBatches(url, name string, size int) func(yield func(string) bool) {
 			id := fmt.Sprintf("%s.%d", name, i)
 			list := make([]*nats.Msg, size)
 			for j := range list {
-				list[j] = nats.NewMsg("s." + id)
+				list[j] = nats.NewMsg(fmt.Sprintf("s.%s.%d", id, j%17))
 				list[j].Data = []byte(strings.Repeat("x", rand.IntN(300)))
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -151,7 +161,8 @@ func countBatches(t *testing.T, url string) map[string]int {
 	noErr(t, err)
 	out := map[string]int{}
 	for subject, n := range info.State.Subjects {
-		out[strings.TrimPrefix(subject, "s.")] = int(n)
+		id := strings.TrimPrefix(subject[:strings.LastIndexByte(subject, '.')], "s.")
+		out[id] += int(n)
 	}
 	if len(out) == 0 {
 		noErr(t, errors.New("nothing is there"))

@@ -22,12 +22,9 @@ func TestSpreadStreamLosesNothing(t *testing.T) {
 		t.Skip("a nats-server has no shards")
 	}
 	dir, l := t.TempDir(), newLedger()
-	conf := filepath.Join(dir, "spread.conf")
-	noErr(t, os.WriteFile(conf, []byte(`ehdb {
-		allow_tmp_store: true, seal_max_age: "100ms", shards: 4
-		map: [ { subject: "k.>", shards: all, tokens: 2 }, { subject: "q.*", shards: "1-3", tokens: 2 } ]
-	}`), 0o600))
-	p := startGateway(t, dir, "-c", conf)
+	args := spreadConfig(t, dir,
+		`{ subject: "k.>", shards: all, tokens: 2 }, { subject: "q.*", shards: "1-3", tokens: 2 }`)
+	p := startGateway(t, dir, args...)
 	js, ctx := jetStream(t, connect(t, p.URL))
 	for _, cfg := range []jetstream.StreamConfig{
 		{Name: "K", Subjects: []string{"k.>"}},
@@ -53,7 +50,7 @@ func TestSpreadStreamLosesNothing(t *testing.T) {
 		p.Kill()
 		cancel()
 		wg.Wait()
-		p = startGateway(t, dir, "-c", conf)
+		p = startGateway(t, dir, args...)
 		verify(t, p, l)
 		if len(l.problems) > 0 {
 			t.Fatalf("round %d:\n%s", round, strings.Join(l.problems, "\n"))
@@ -67,12 +64,31 @@ func TestSpreadStreamLosesNothing(t *testing.T) {
 	if left := s.CachedInfo().State.Msgs; queued != 0 || left != 0 {
 		t.Errorf("%d messages are left in the queue", left)
 	}
+	spreadOver(t, p, 4)
+	t.Logf("%d rounds: %d acknowledged, %d confirmed, 0 lost", rounds(), len(l.published), len(l.confirmed))
+}
+
+// spreadConfig writes a configuration with four shards and this subject map, and returns the arguments that name it.
+func spreadConfig(t *testing.T, dir, rules string) []string {
+	t.Helper()
+	conf := filepath.Join(dir, "spread.conf")
+	noErr(t, os.WriteFile(conf, fmt.Appendf(nil,
+		"ehdb { allow_tmp_store: true, seal_max_age: \"100ms\", shards: 4, map: [ %s ] }", rules), 0o600))
+	return []string{"-c", conf}
+}
+
+// spreadOver demands that at least so many of the four shards have something.
+func spreadOver(t *testing.T, p *process, least int) {
+	t.Helper()
+	n := 0
 	for shard := range 4 {
-		if n := metric(t, p, fmt.Sprintf(`ehdb_feed_shard_committed{shard="%d"}`, shard)); n == 0 {
-			t.Errorf("nothing is in shard %d", shard)
+		if metric(t, p, fmt.Sprintf(`ehdb_feed_shard_committed{shard="%d"}`, shard)) > 0 {
+			n++
 		}
 	}
-	t.Logf("%d rounds: %d acknowledged, %d confirmed, 0 lost", rounds(), len(l.published), len(l.confirmed))
+	if n < least {
+		t.Errorf("there is something in %d shards, want %d", n, least)
+	}
 }
 
 // enqueue publishes messages to the queue, on subjects of all its shards; their data goes on from n.
