@@ -144,17 +144,11 @@ func (c *Consumer) bury(out *outbox) {
 	if len(out.dead) == 0 {
 		return
 	}
-	letters, n, err := c.letters(out.dead)
-	now, later := out.dead[:n], out.dead[n:]
-	switch {
-	case err != nil:
-	case c.o.Bury == nil || c.store.choked:
-		err = errNoDeadLetters
-	default:
-		err = c.o.Bury(letters, func(group *storage.Batch) error {
-			return c.store.join(group, out, forgetAll(now, last))
-		})
+	n, err := c.buryFirst(out, len(out.dead), last)
+	if err != nil && n > 1 { // there may be room for one where there is none for all
+		n, err = c.buryFirst(out, 1, last)
 	}
+	now, later := out.dead[:n], out.dead[n:]
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := time.Now().UnixNano()
@@ -168,6 +162,21 @@ func (c *Consumer) bury(out *outbox) {
 		}
 	}
 	c.timer.set(c.m.nextDue())
+}
+
+// buryFirst stores the first most of the letters in out, or as many as fit into one commit, and returns how many that
+// is. last is the newest delivery.
+func (c *Consumer) buryFirst(out *outbox, most int, last uint64) (int, error) {
+	letters, n, err := c.letters(out.dead[:most])
+	switch {
+	case err != nil:
+		return n, err
+	case c.o.Bury == nil || c.store.choked:
+		return n, errNoDeadLetters
+	}
+	return n, c.o.Bury(letters, func(group *storage.Batch) error {
+		return c.store.join(group, out, forgetAll(out.dead[:n], last))
+	})
 }
 
 // stillDead takes out of out what was acknowledged after all, and returns the sequence of the newest delivery.
