@@ -17,7 +17,8 @@ type victim struct {
 
 // victims are records to be deleted, ascending, and the same as runs of sequences.
 type victims struct {
-	list []victim
+	bulk []bulkRun
+	list []victim // newer than what is in bulk
 	runs []seqRun
 }
 
@@ -27,6 +28,9 @@ type plan struct {
 	version uint64   // of the log's runs in parts, then
 	list    []victim // ascending
 	front   front
+
+	bulk []bulkRun // of a purge: older than all in list
+	runs []seqRun  // what is in bulk
 }
 
 // settled returns with the log's lock held and a plan that fits what is in parts. make makes one, without the lock;
@@ -191,7 +195,7 @@ func (l *Log) resolve(p *plan, seqs []uint64) {
 
 // start begins with what was found in parts and is still there.
 func (v *victims) start(p *plan) {
-	v.list = v.list[:0]
+	v.list, v.bulk, v.runs = v.list[:0], p.bulk, append(v.runs[:0], p.runs...)
 	for _, c := range p.list {
 		if !c.run.head.dead.Contains(uint32(c.ord)) {
 			v.list = append(v.list, c)
@@ -224,7 +228,7 @@ func (l *Log) resolveMatching(p *plan, filter Filter, upTo, keep uint64) {
 
 // deleteAll deletes what is in l.scratch.
 func (l *Log) deleteAll(flags deleteFlags, done Done) error {
-	if len(l.scratch.list) == 0 {
+	if l.scratch.count() == 0 {
 		return l.settle(done)
 	}
 	l.scratch.findRuns()
@@ -242,8 +246,17 @@ func (l *Log) deleteAll(flags deleteFlags, done Done) error {
 	return nil
 }
 
+// count returns how many records there are.
+func (v *victims) count() uint64 {
+	n := uint64(len(v.list))
+	for i := range v.bulk {
+		n += v.bulk[i].msgs
+	}
+	return n
+}
+
+// findRuns adds the sequences of what is in list to runs.
 func (v *victims) findRuns() {
-	v.runs = v.runs[:0]
 	for i := range v.list {
 		v.runs = appendRuns(v.runs, v.list[i].seq)
 	}
@@ -256,6 +269,7 @@ func (l *Log) queueDelete(g *group, flags deleteFlags, done Done) {
 		return appendDelete(b, l.meta.ID, flags, runs)
 	})
 	t := g.touch(l)
+	t.queueBulk(l.scratch.bulk)
 	for i := range l.scratch.list {
 		if v := &l.scratch.list[i]; v.run != nil {
 			t.bury(removalOp{
@@ -270,6 +284,10 @@ func (l *Log) queueDelete(g *group, flags deleteFlags, done Done) {
 // doomAll deletes l.scratch at the head.
 func (l *Log) doomAll() {
 	const most = 4096
+	for i := range l.scratch.bulk {
+		b := &l.scratch.bulk[i]
+		b.run.head.killAll(b.set, b.msgs, b.bytes)
+	}
 	for i := range l.scratch.list {
 		if v := &l.scratch.list[i]; v.run != nil {
 			v.run.head.kill(uint32(v.ord), uint32(v.ord)+1, 1, v.size)
@@ -277,9 +295,10 @@ func (l *Log) doomAll() {
 			v.x.doom(v.ord, v.size)
 		}
 	}
-	if cap(l.scratch.list) > most { // let go of the memory a large deletion took
+	if cap(l.scratch.list) > most || cap(l.scratch.runs) > most { // let go of the memory a large deletion took
 		l.scratch = victims{}
 	}
+	l.scratch.bulk = nil
 	clear(l.scratch.list)
 }
 
@@ -320,7 +339,7 @@ func (l *Log) Purge(filter Filter, upTo, keep uint64, done Done) (uint64, error)
 	everything := func() bool { return filter == nil && keep == 0 && (upTo == 0 || upTo > l.lastSeq) }
 	err := l.settled(&p, func() bool { return len(l.head.sealed) > 0 && !everything() }, func(p *plan) (err error) {
 		if filter != nil {
-			return l.planMatching(p, filter, upTo)
+			return l.planPurge(p, filter, upTo, keep)
 		}
 		release(views)
 		l.mu.RLock()
@@ -340,7 +359,7 @@ func (l *Log) Purge(filter Filter, upTo, keep uint64, done Done) (uint64, error)
 	switch {
 	case filter != nil:
 		l.resolveMatching(&p, filter, upTo, keep)
-		n := uint64(len(l.scratch.list))
+		n := l.scratch.count()
 		return n, l.deleteAll(0, done)
 	case everything():
 		return l.purgeAll(max(upTo, l.lastSeq+1), done)

@@ -1,5 +1,7 @@
 package storage
 
+import "github.com/noetl/ehdb-gateway/storage/part"
+
 // group is what one commit makes durable: everything appended while the one before it was on its way. It is filled
 // under the writer's lock.
 type group struct {
@@ -34,6 +36,7 @@ type removalOp struct {
 	idx      *index
 	run      *sealed
 	from, to uint64
+	set      *part.Tombstones // not nil: the records at these ordinals of run instead
 
 	// Of a run:
 	msgs, bytes uint64 // that are left in [from, to)
@@ -53,7 +56,7 @@ func (t *touch) remove(idx *index, from, to uint64) {
 // bury adds the removal of records in a part.
 func (t *touch) bury(op removalOp) {
 	if n := len(t.removals); n > 0 && op.run.isDense() {
-		if r := &t.removals[n-1]; r.run == op.run && r.to == op.from {
+		if r := &t.removals[n-1]; r.run == op.run && r.set == nil && r.to == op.from {
 			r.to, r.end = op.to, op.end
 			r.msgs += op.msgs
 			r.bytes += op.bytes

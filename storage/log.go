@@ -281,6 +281,8 @@ func (l *Log) show(t *touch) {
 			l.vis.forget()
 			retired = append(retired, l.vis)
 			l.vis = r.view
+		case r.set != nil:
+			l.buryAll(r)
 		case r.run != nil:
 			l.bury(r, r.run, uint32(r.from), uint32(r.to))
 		default:

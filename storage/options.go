@@ -12,9 +12,9 @@ import (
 type Options struct {
 	Dir        string // the data directory; made if missing. Empty: a store in memory, nothing is written
 	Shards     int    // number of shards for a new directory: default min(4, cores). An existing one keeps its own
-	QueueBytes int64  // bound of one shard's queue; default 64 MiB
+	QueueBytes int64  // bound of one shard's queue; default 64 MiB, or a quarter of Memory if that is less
 	StallBytes int64  // where producers are asked to pause; default a quarter of QueueBytes
-	WindowSize int64  // bytes of recent records kept in RAM for readers; default 64 MiB
+	WindowSize int64  // bytes of recent records kept in RAM for readers; default as of QueueBytes
 	Events     Events
 
 	FS          vfs.FS // default: the operating system's
@@ -38,6 +38,8 @@ type Options struct {
 	// Encryption says what all that is written is encrypted with, and opens what is there; without a secret nothing is
 	// encrypted. A directory that was not encrypted becomes so: what is new at once, parts one after the other.
 	Encryption crypt.RingOptions
+
+	bulkLeast uint64 // from how many records on a purge works with bitmaps; tests lower it
 }
 
 // Events tells what happens inside a Store; any func may be nil. They are called on the store's own goroutines.
@@ -79,6 +81,10 @@ const (
 	// indexCost is about what the index takes for a record that is not sealed.
 	indexCost = 100
 	maxSeals  = 4
+	// defaultBulk is from how many records on a purge works with bitmaps.
+	defaultBulk = 1024
+	// minQueue is the least that a shard's queue holds.
+	minQueue = 8 << 20
 )
 
 func (o *Options) setDefaults() {
@@ -86,14 +92,17 @@ func (o *Options) setDefaults() {
 		o.Shards = min(4, runtime.GOMAXPROCS(0))
 	}
 	o.Shards = min(o.Shards, maxShards)
-	if o.QueueBytes <= 0 {
-		o.QueueBytes = defaultQueueBytes
+	if o.Memory <= 0 {
+		o.Memory = defaultMemory
+	}
+	if o.QueueBytes <= 0 { // a small budget has room for small queues only
+		o.QueueBytes = max(min(defaultQueueBytes, o.Memory/4), minQueue)
 	}
 	if o.StallBytes <= 0 {
 		o.StallBytes = o.QueueBytes / 4
 	}
 	if o.WindowSize <= 0 {
-		o.WindowSize = defaultWindow
+		o.WindowSize = max(min(defaultWindow, o.Memory/4), minQueue)
 	}
 	if o.SegmentSize <= 0 {
 		o.SegmentSize = defaultSegment
@@ -101,8 +110,8 @@ func (o *Options) setDefaults() {
 	if o.FS == nil {
 		o.FS = vfs.OS{}
 	}
-	if o.Memory <= 0 {
-		o.Memory = defaultMemory
+	if o.bulkLeast == 0 {
+		o.bulkLeast = defaultBulk
 	}
 	if o.SealBytes <= 0 {
 		o.SealBytes = defaultSealBytes

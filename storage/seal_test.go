@@ -168,7 +168,7 @@ func TestModelSealed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := &sealTest{o: Options{
 			Dir: "d", FS: vfs.NewMem(), Shards: 2, SegmentSize: 4 << 10, WindowSize: 1 << 10,
-			Seal: true, SealMaxAge: 1 << 60, SealRecords: 1 << 20,
+			Seal: true, SealMaxAge: 1 << 60, SealRecords: 1 << 20, bulkLeast: 2,
 		}}
 		if rapid.Bool().Draw(t, "encrypted") {
 			x.o.Encryption = secret("s")
@@ -206,7 +206,7 @@ func TestModelSealed(t *testing.T) {
 func sealedOptions(disk vfs.FS) Options {
 	return Options{
 		Dir: "data", FS: disk, Shards: 3, SegmentSize: 2 << 10, WindowSize: 2 << 10,
-		Seal: true, SealMaxAge: time.Hour,
+		Seal: true, SealMaxAge: time.Hour, bulkLeast: 2,
 	}
 }
 
