@@ -105,6 +105,25 @@ api CONSUMER.CREATE.B.E {"config":{"deliver_subject":"a.1","durable_name":"E"},"
 pub b.1 1
 api STREAM.INFO.A
 `,
+	"a reset goes on after what a limit removed": `
+api STREAM.CREATE.A {"name":"A","max_msgs":1,"subjects":["a.>"]}
+api CONSUMER.CREATE.A.E {"config":{"ack_policy":"explicit","durable_name":"E"},"stream_name":"A"}
+pub a.1 1
+pull A E 0 1
+pub a.2 2
+api CONSUMER.RESET.A.E
+`,
+	"what a limit removed does not count for min_ack_pending": `
+api STREAM.CREATE.A {"name":"A","max_msgs":2,"subjects":["a.>"]}
+api CONSUMER.CREATE.A.E {"config":{"ack_policy":"explicit","durable_name":"E","priority_groups":["g"],"priority_policy":"overflow"},"stream_name":"A"}
+pub a.1 1
+pull A E 0 {"batch":1,"group":"g"}
+pub a.2 2
+pub a.2 3
+pull A E 1 {"batch":1,"group":"g","min_ack_pending":1,"expires":100000000000}
+pub a.2 4
+pull A E 2 {"batch":1,"group":"g","expires":100000000000}
+`,
 	"a direct consumer is not counted": `
 api STREAM.CREATE.A {"name":"A"}
 api CONSUMER.CREATE.A.E {"config":{"deliver_subject":"push.A.E","direct":true,"name":"E"},"stream_name":"A"}

@@ -41,7 +41,7 @@ var streamFields = map[string]values{
 	"metadata":                  {[]string{`{"k":"v"}`, `{"k":"w","l":""}`}, []string{`{"_nats.level":"9"}`, `null`}},
 	"num_replicas":              {[]string{`1`}, []string{`0`, `3`, `-1`, `6`}},
 	"placement":                 {[]string{`{}`}, []string{`{"cluster":"c"}`, `{"preferred":"x"}`, `{"tags":["t"]}`}},
-	"consumer_limits":           {[]string{`{"max_ack_pending":2}`, `{"inactive_threshold":3600000000000}`}, []string{`{"max_ack_pending":-1}`, `{"inactive_threshold":-1}`}},
+	"consumer_limits":           {[]string{`{"max_ack_pending":2}`, `{"inactive_threshold":3600000000000}`}, []string{`{"max_ack_pending":-1}`}},
 	"subject_transform":         {[]string{`{"src":"a.*","dest":"a.x.{{wildcard(1)}}"}`, `{"src":">","dest":"t.>"}`, `{"src":"a.1","dest":"a.2"}`}, []string{`{"src":"a.*","dest":"a.{{nope(1)}}"}`, `{"src":"a..*","dest":"x"}`, `{"src":"","dest":""}`, `{"src":"a.*","dest":"b"}`}},
 	"republish":                 {[]string{`{"src":"a.*","dest":"rp.{{wildcard(1)}}"}`, `{"src":">","dest":"rp.>"}`, `{"src":"","dest":"rp.x","headers_only":true}`}, []string{`{"src":">","dest":"a.>"}`, `{"src":"a..b","dest":"rp.x"}`, `{"dest":">"}`}},
 	"pedantic":                  {[]string{`true`}, nil},

@@ -280,6 +280,7 @@ func (c *Consumer) Reset(seq uint64) (uint64, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.m.prune(time.Now().UnixNano()) // the ack floor is past what left the log
 	at, err := c.m.reset(seq, startSeq)
 	c.run.schedule()
 	return at, err

@@ -58,6 +58,9 @@ func (m *machine) deliverOne(now int64) standing {
 	if m.led.keys != nil {
 		return m.deliverShared(now)
 	}
+	if m.set.cfg.PriorityPolicy == server.PriorityOverflow && now >= m.life.pruned+overflowPruneEvery {
+		m.prune(now) // what left the log does not count for min_ack_pending
+	}
 	c, why := m.next(now)
 	if why != ready {
 		return why

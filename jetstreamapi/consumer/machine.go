@@ -112,6 +112,9 @@ const sweepEvery = int64(5_000_000_000)
 // pruneEvery is how often a consumer that is at max_ack_pending looks whether outstanding messages left the log.
 const pruneEvery = int64(1_000_000_000)
 
+// overflowPruneEvery is the least time between two such looks of a consumer that delivers by how many are outstanding.
+const overflowPruneEvery = int64(20_000_000)
+
 // pruneLooks bounds the outstanding messages one look finds alive; those after them are noticed when they are due.
 const pruneLooks = 4096
 
