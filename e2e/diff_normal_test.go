@@ -103,6 +103,9 @@ func diffJustified(v map[string]any) {
 	if _, ok := v["num_ack_pending"]; !ok || !consumer {
 		return
 	}
+	if n, _ := cfg["opt_start_seq"].(float64); n > 0 {
+		delete(v, "num_pending") // "num_pending": of one that starts ahead nats-server counts what is before its start
+	}
 	if n, _ := cfg["max_deliver"].(float64); n > 0 {
 		// "the ack floor and messages given up by max_deliver", "a NAK of the last delivery max_deliver permits"
 		delete(v, "ack_floor")

@@ -184,6 +184,11 @@ var diffAvoided = []avoided{
 		},
 	},
 	{
+		why:   "it notices that nobody listens in a new deliver group only when that changes",
+		first: regexp.MustCompile(`"deliver_subject"`), second: diffMade,
+		when: func(script []string) bool { return diffRemade(script, regexp.MustCompile(`"deliver_group":"[^"]*"`)) },
+	},
+	{
 		why:   "no backoff and an empty one are not the same to a create",
 		first: regexp.MustCompile(`"backoff":\[\]`), second: regexp.MustCompile(`"action":"create"`), anyOrder: true,
 	},

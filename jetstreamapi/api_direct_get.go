@@ -126,7 +126,7 @@ func (d *directGet) many() {
 	}
 	seq := q.Seq
 	if q.StartTime != nil {
-		seq = log.SeqAtTime(q.StartTime.UnixNano())
+		seq = log.SeqAtTime(jsapi.UnixNano(*q.StartTime))
 	}
 	d.pending = log.Count(seq, filters)
 	for i := range max(q.Batch, 0) { // a negative batch is an empty one
@@ -193,7 +193,7 @@ func (d *directGet) multi() {
 func (d *directGet) upTo() (uint64, bool) {
 	log, q := d.e.log, &d.req
 	if q.UpToTime != nil {
-		seq := log.SeqAtTime(q.UpToTime.UnixNano())
+		seq := log.SeqAtTime(jsapi.UnixNano(*q.UpToTime))
 		return seq - 1, seq > log.State().FirstSeq
 	}
 	if q.UpToSeq > 0 {

@@ -65,7 +65,7 @@ func badMsgGet(req *jsapi.MsgGetRequest) bool {
 func getOne(log *storage.Log, req *jsapi.MsgGetRequest) (storage.Record, error) {
 	seq := req.Seq
 	if req.StartTime != nil {
-		seq = log.SeqAtTime(req.StartTime.UnixNano())
+		seq = log.SeqAtTime(jsapi.UnixNano(*req.StartTime))
 	}
 	switch {
 	case req.NextFor != "":

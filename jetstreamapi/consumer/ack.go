@@ -149,7 +149,7 @@ func (m *machine) nak(now int64, a *AckID, arg []byte) {
 	delay, delayed, err := jsapi.ParseNakDelay(arg)
 	switch {
 	case err == nil && delayed:
-		due := now + int64(max(delay, 0))
+		due := after(now, int64(max(delay, 0)))
 		m.log.postponed(m.led.last.stream, e.sseq, due)
 		m.postpone(e, due)
 	case e.queued || m.exhausted(e):
@@ -220,6 +220,6 @@ func (m *machine) sample(now int64, a *AckID, e *entry) {
 func (m *machine) active(now int64) {
 	m.life.used = now
 	if m.life.check != 0 {
-		m.life.check = now + m.set.threshold
+		m.life.check = after(now, m.set.threshold)
 	}
 }

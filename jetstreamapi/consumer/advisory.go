@@ -48,9 +48,7 @@ func (c *Consumer) advisory(e *event) (prefix string, body any) {
 	case eventPause:
 		a := &server.JSConsumerPauseAdvisory{
 			TypedEvent: typed(server.JSConsumerPauseAdvisoryType), Stream: stream, Consumer: name, Paused: e.paused,
-		}
-		if e.pausedTil != 0 {
-			a.PauseUntil = time.Unix(0, e.pausedTil).UTC()
+			PauseUntil: e.until,
 		}
 		return server.JSAdvisoryConsumerPausePre, a
 	case eventPinned:

@@ -265,7 +265,7 @@ func (c *Consumer) Pause(until time.Time) {
 	c.m.set.cfg.PauseUntil = nil
 	if !until.IsZero() {
 		until = until.UTC()
-		c.m.set.cfg.PauseUntil, at = &until, until.UnixNano()
+		c.m.set.cfg.PauseUntil, at = &until, jsapi.UnixNano(until)
 	}
 	c.m.pause(time.Now().UnixNano(), at)
 	c.run.schedule()
@@ -276,7 +276,7 @@ func (c *Consumer) Pause(until time.Time) {
 func (c *Consumer) Reset(seq uint64) (uint64, error) {
 	startSeq := uint64(0)
 	if t := c.o.Config.OptStartTime; t != nil {
-		startSeq = c.o.Stream.Log().SeqAtTime(t.UnixNano())
+		startSeq = c.o.Stream.Log().SeqAtTime(jsapi.UnixNano(*t))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

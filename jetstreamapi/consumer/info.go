@@ -66,8 +66,8 @@ func (m *machine) info(now time.Time) *server.ConsumerInfo {
 	if cfg.MaxDeliver == 1 {
 		i.NumRedelivered = 0 // nothing can be: it would only confuse
 	}
-	if left := m.set.pause - now.UnixNano(); left > 0 {
-		i.Paused, i.PauseRemaining = true, time.Duration(left)
+	if at := now.UnixNano(); at < m.set.pause {
+		i.Paused, i.PauseRemaining = true, time.Duration(m.set.pause-at)
 	}
 	if len(cfg.PriorityGroups) > 0 {
 		i.PriorityGroups = []server.PriorityGroupState{{

@@ -154,7 +154,7 @@ func newSettings(stream, name string, cfg server.ConsumerConfig, burst, jitter i
 		s.maxPending = cfg.MaxAckPending
 	}
 	if cfg.PauseUntil != nil && !cfg.PauseUntil.IsZero() {
-		s.pause = cfg.PauseUntil.UnixNano()
+		s.pause = jsapi.UnixNano(*cfg.PauseUntil)
 	}
 	s.sample, _ = strconv.Atoi(strings.TrimSuffix(cfg.SampleFrequency, "%"))
 	s.threshold = threshold(&cfg, jitter)
@@ -167,7 +167,7 @@ func threshold(cfg *server.ConsumerConfig, jitter int64) int64 {
 	case t > 0 && cfg.DeliverSubject != "":
 		return int64(t)
 	case t > 0:
-		return int64(t) + jitter
+		return after(int64(t), jitter)
 	case cfg.Durable == "":
 		return int64(server.JsDeleteWaitTimeDefault) + jitter
 	}

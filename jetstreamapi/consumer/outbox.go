@@ -1,6 +1,10 @@
 package consumer
 
-import "github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
+import (
+	"time"
+
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
+)
 
 // outbox is what a step of the machine asks the shell to do, in this order: make delta durable, tell the stream what is
 // done, send, confirm (once delta is durable), publish events.
@@ -31,15 +35,15 @@ type send struct {
 
 // event is an advisory or a metric.
 type event struct {
-	kind      eventKind
-	sseq      uint64
-	dseq      uint64
-	count     uint64
-	delay     int64  // of an ack, nanoseconds
-	reason    string // of a term; the pin of a pinned group
-	group     string
-	paused    bool
-	pausedTil int64
+	kind   eventKind
+	sseq   uint64
+	dseq   uint64
+	count  uint64
+	delay  int64  // of an ack, nanoseconds
+	reason string // of a term; the pin of a pinned group
+	group  string
+	paused bool
+	until  time.Time
 }
 
 type eventKind uint8

@@ -49,7 +49,7 @@ func (m *machine) assignPin(now int64, w *waiting) {
 	for i := range id {
 		id[i] = digits[m.rand()%uint64(len(digits))]
 	}
-	m.pin = pinState{id: string(id[:]), group: w.group, since: now, expires: now + int64(m.set.cfg.PinnedTTL)}
+	m.pin = pinState{id: string(id[:]), group: w.group, since: now, expires: after(now, int64(m.set.cfg.PinnedTTL))}
 	w.pin = m.pin.id
 	m.out.events = append(m.out.events, event{kind: eventPinned, group: w.group, reason: m.pin.id})
 }

@@ -57,10 +57,10 @@ func newWaiting(now int64, r *jsapi.PullRequest, reply []byte) *waiting {
 		group:     r.Group, pin: r.ID, minPending: r.MinPending, minAckPending: r.MinAckPending, priority: r.Priority,
 	}
 	if r.Expires != 0 {
-		w.expires = now + int64(r.Expires)
+		w.expires = after(now, int64(r.Expires))
 	}
 	if r.Heartbeat > 0 {
-		w.beat = now + int64(r.Heartbeat)
+		w.beat = after(now, int64(r.Heartbeat))
 	}
 	return w
 }
@@ -90,7 +90,7 @@ func (m *machine) refusal(now int64, r *jsapi.PullRequest) (code int, text strin
 	case !slices.Contains(cfg.PriorityGroups, r.Group):
 		return 400, jsapi.StatusBadRequest + "Invalid Priority Group"
 	case m.pin.id != "" && r.ID == m.pin.id:
-		m.pin.expires = now + int64(cfg.PinnedTTL)
+		m.pin.expires = after(now, int64(cfg.PinnedTTL))
 	case m.pin.id != "" && r.ID != "":
 		return 423, jsapi.StatusPinMismatch
 	}
@@ -169,7 +169,7 @@ func (m *machine) pulled(now int64, w *waiting, size int) {
 		}
 	}
 	if w.heartbeat > 0 {
-		w.beat = now + w.heartbeat
+		w.beat = after(now, w.heartbeat)
 	}
 	m.wait.take(w)
 	if w.left <= 0 && w.bytes > 0 {
@@ -240,7 +240,7 @@ func (m *machine) beat(now int64, w *waiting) {
 		return
 	}
 	m.heartbeat(w.to)
-	w.beat = now + w.heartbeat
+	w.beat = after(now, w.heartbeat)
 }
 
 // heartbeat tells a client that the consumer lives and has nothing for it.

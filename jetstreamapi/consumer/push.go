@@ -33,7 +33,7 @@ func (p *pushState) stalledOn() string { return p.question }
 func newPush(now int64, s *settings) pushState {
 	p := pushState{to: []byte(s.cfg.DeliverSubject)}
 	if s.push && s.cfg.Heartbeat > 0 {
-		p.beat = now + int64(s.cfg.Heartbeat)
+		p.beat = after(now, int64(s.cfg.Heartbeat))
 	}
 	if s.push && s.cfg.FlowControl {
 		p.window = startWindow
@@ -51,14 +51,14 @@ func (m *machine) interest(now int64) {
 	case m.push.active:
 		m.life.check = 0
 	case m.set.threshold > 0 && m.life.check == 0:
-		m.life.check = now + m.set.threshold
+		m.life.check = after(now, m.set.threshold)
 	}
 }
 
 // pushed counts a message that was sent, and asks the client for an answer when half of the window is used.
 func (m *machine) pushed(now int64, msg *send) {
 	if m.push.beat != 0 {
-		m.push.beat = now + int64(m.set.cfg.Heartbeat)
+		m.push.beat = after(now, int64(m.set.cfg.Heartbeat))
 	}
 	if m.push.window == 0 {
 		return
@@ -107,7 +107,7 @@ func (m *machine) tickPush(now int64) {
 	if m.push.beat == 0 || now < m.push.beat {
 		return
 	}
-	m.push.beat = now + int64(m.set.cfg.Heartbeat)
+	m.push.beat = after(now, int64(m.set.cfg.Heartbeat))
 	if !m.push.active {
 		return
 	}

@@ -3,6 +3,7 @@ package consumer
 import (
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 	"github.com/noetl/ehdb-gateway/storage"
 )
 
@@ -28,7 +29,7 @@ func SelectStart(l *storage.Log, cfg *server.ConsumerConfig, perSubject int64, f
 	case server.DeliverByStartSequence:
 		return begin(max(cfg.OptStartSeq, first))
 	case server.DeliverByStartTime:
-		seq = l.SeqAtTime(cfg.OptStartTime.UnixNano())
+		seq = l.SeqAtTime(jsapi.UnixNano(*cfg.OptStartTime))
 	case server.DeliverLastPerSubject:
 		if perSubject == 1 {
 			break // every message is the last of its subject

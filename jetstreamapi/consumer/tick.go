@@ -90,9 +90,9 @@ func (m *machine) checkUse(now int64) {
 	m.processWaiting(now, true)
 	switch {
 	case m.wait.n > 0:
-		m.life.check = now + m.set.threshold
-	case now < m.life.used+m.set.threshold:
-		m.life.check = m.life.used + m.set.threshold
+		m.life.check = after(now, m.set.threshold)
+	case now < after(m.life.used, m.set.threshold):
+		m.life.check = after(m.life.used, m.set.threshold)
 	case m.workUntil() > now:
 		// Somebody may still work on what was delivered: the ack that comes last counts as the last use.
 		m.life.check = m.workUntil()
@@ -107,14 +107,18 @@ func (m *machine) end() { m.life.told, m.out.inactive = true, true }
 func (m *machine) workUntil() (until int64) {
 	for e := m.led.head; e != nil; e = e.next {
 		if wait := m.set.ackWait(e.count); wait != never {
-			until = max(until, e.sent+wait+m.set.threshold)
+			until = max(until, after(after(e.sent, wait), m.set.threshold))
 		}
 	}
 	return until
 }
 
 func (m *machine) announcePause(now int64) {
-	m.out.events = append(m.out.events, event{kind: eventPause, paused: now < m.set.pause, pausedTil: m.set.pause})
+	e := event{kind: eventPause, paused: now < m.set.pause}
+	if p := m.set.cfg.PauseUntil; p != nil {
+		e.until = p.UTC()
+	}
+	m.out.events = append(m.out.events, e)
 }
 
 // startTimers sets what runs by time from the beginning.
@@ -122,7 +126,7 @@ func (m *machine) startTimers(now int64) {
 	m.life.used = now
 	m.graves.look(m, now)
 	if m.set.threshold > 0 && !m.set.push {
-		m.life.check = now + m.set.threshold
+		m.life.check = after(now, m.set.threshold)
 	}
 	if now < m.set.pause {
 		m.life.pauseEnd = m.set.pause

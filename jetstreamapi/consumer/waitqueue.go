@@ -37,6 +37,14 @@ func earlier(a, b int64) int64 {
 	return a
 }
 
+// after returns the time d after t, or never where there is no such time: durations are the clients'.
+func after(t, d int64) int64 {
+	if d > never-t {
+		return never
+	}
+	return t + d
+}
+
 // waitQueue holds the pull requests in the order in which they are served: one message each in turn, or by priority.
 type waitQueue struct {
 	head, tail *waiting

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/stream"
 	"github.com/noetl/ehdb-gateway/storage"
 )
@@ -70,7 +71,7 @@ func (l *Link) startIn(ctx context.Context, origin *stream.Stream, identity stri
 	case w.seq > 0: // it may be one that the origin has yet to reach
 		first = w.seq
 	case !w.time.IsZero():
-		first = min(log.SeqAtTime(w.time.UnixNano()), st.LastSeq+1)
+		first = min(log.SeqAtTime(jsapi.UnixNano(w.time)), st.LastSeq+1)
 	}
 	return max(first, st.FirstSeq), nil
 }
