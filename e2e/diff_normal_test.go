@@ -103,9 +103,6 @@ func diffJustified(v map[string]any) {
 	if _, ok := v["num_ack_pending"]; !ok || !consumer {
 		return
 	}
-	if n, _ := cfg["opt_start_seq"].(float64); n > 0 {
-		delete(v, "num_pending") // "num_pending": of one that starts ahead nats-server counts what is before its start
-	}
 	if n, _ := cfg["max_deliver"].(float64); n > 0 {
 		// "the ack floor and messages given up by max_deliver", "a NAK of the last delivery max_deliver permits"
 		delete(v, "ack_floor")
@@ -125,9 +122,14 @@ func diffRestarted(s string) string { return diffKept.ReplaceAllString(s, "") }
 
 var diffKept = regexp.MustCompile(`"last_active":"[^"]*",?|"(inactive_threshold|max_ack_pending)":-?\d+,`)
 
-// diffPending matches how many are pending after a delivery: where a consumer starts ahead of the last message, nats-server
-// counts the messages before its start, too, until it is asked for the consumer's state.
-var diffPending = regexp.MustCompile(`( reply=\$JS\.ACK\.[^ ]*<time>)\.\d+`)
+// diffPending matches how many are pending after a delivery, and in an answer: where a consumer starts ahead of the last
+// message, or is reset to there, nats-server counts the messages before that, too; and with replay policy original it is a
+// matter of when the message comes.
+var (
+	diffPending = regexp.MustCompile(`( reply=\$JS\.ACK\.[^ ]*<time>)\.\d+`)
+	diffAhead   = regexp.MustCompile(`opt_start_seq|\.RESET\..*"seq"|"replay_policy":"original"`)
+	diffNumbers = regexp.MustCompile(`"num_pending":\d+,`)
+)
 
 // diffCounts are the fields that a delivery changes; diffDelivered matches a consumer that has delivered something.
 var (

@@ -74,7 +74,7 @@ func (p *diffPlayer) play(script []string) (*difference, error) {
 	p.clock = newDiffClock(script)
 	for i, line := range slices.Concat(script, []string{"check"}) {
 		p.purged, p.restarted = p.purged || diffPurges(line), p.restarted || line == "restart"
-		p.copies, p.ahead = p.copies || diffCopies(line), p.ahead || strings.Contains(line, "opt_start_seq")
+		p.copies, p.ahead = p.copies || diffCopies(line), p.ahead || diffAhead.MatchString(line)
 		d := p.step(line)
 		if p.clock.late {
 			return nil, nil
@@ -100,6 +100,9 @@ func (p *diffPlayer) both(line string) (out [2]string) {
 	}
 	if p.restarted {
 		out[0], out[1] = diffRestarted(out[0]), diffRestarted(out[1])
+	}
+	if p.ahead {
+		out[0], out[1] = diffNumbers.ReplaceAllString(out[0], ""), diffNumbers.ReplaceAllString(out[1], "")
 	}
 	if p.copies && line == "api INFO" {
 		out[0], out[1] = diffAccountConsumers.ReplaceAllString(out[0], ""), diffAccountConsumers.ReplaceAllString(out[1], "")
