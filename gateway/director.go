@@ -36,7 +36,7 @@ type Guide interface {
 	// Down is asked about a message for the client. The answer is one of CoursePass, CourseShow and CourseDrop.
 	Down(subject, reply []byte, header bool) Course
 	// Received shows a message for which Down has answered CourseShow, before it passes: it passes, or is dropped, or
-	// passes with another header if Received has changed m.Header. m is borrowed.
+	// passes with another header or payload if Received has changed m. m is borrowed.
 	Received(m *bus.Msg) Course
 	// Closed is called once, when the connection has ended.
 	Closed()

@@ -249,7 +249,7 @@ func (c *client) received(p *passage, raw, run []byte) (rest []byte) {
 		return nil
 	}
 	c.ended(p, f.SID)
-	if len(m.Header) == len(header) {
+	if len(m.Header) == len(header) && bytes.Equal(m.Data, data) { // the same memory, where it was not changed
 		return extend(run, raw)
 	}
 	c.pass(run, true)

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/console"
 	"github.com/noetl/ehdb-gateway/cutover/face"
@@ -60,6 +62,7 @@ func (m *mover) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.relay.Show(func(s cutover.Scope) *server.StreamInfo { return m.a.streams.svc.StreamInfo(s.Account, s.Stream) })
 	token, err := face.Token(dir)
 	if err != nil {
 		return err

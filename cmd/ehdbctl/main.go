@@ -35,8 +35,8 @@ func main() {
 // run does what args ask for and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
-		Use:           "ehdbctl",
-		Short:         "Look after what an ehdb-gateway keeps on disk, and move streams between NATS and EHDB",
+		Use:   "ehdbctl",
+		Short: "Look after what an ehdb-gateway keeps on disk, and move streams between NATS and EHDB",
 		Long: `Look after what an ehdb-gateway keeps on disk ("storage"), and move streams between NATS servers and a running
 gateway (all other commands, which ask its monitoring port).
 

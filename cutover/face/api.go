@@ -125,7 +125,7 @@ func (a *api) trusted(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="cutover"`)
-	text := "changes need the operator's token: " + TokenFile + " in the data directory, as Authorization: Bearer"
+	text := "changes need the operator's token, as Authorization: Bearer: it is in <store_dir>/ehdb-cutover/" + TokenFile
 	if a.Token == "" {
 		text = "this gateway has no operator's token, so nothing can be changed here"
 	}

@@ -27,6 +27,19 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 )
 
+// Every page is described.
+func TestPagesAreDescribed(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/cutover-api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := range Routes(Options{}) {
+		if !strings.Contains(string(doc), "`"+page+"`") {
+			t.Errorf("docs/cutover-api.md does not know %s", page)
+		}
+	}
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var scope = cutover.Scope{Account: "A/B", Stream: "ORDERS"}

@@ -54,7 +54,8 @@ func (p *Pilot) Flip(ctx context.Context, r face.FlipRequest) (*face.Move, error
 		return nil, err
 	}
 	if report.Verdict != gate.Go {
-		return nil, fmt.Errorf("%w: %s: %s", face.ErrRefused, r.Scope, report.Summary())
+		return nil, fmt.Errorf("%w: %s: %s: ehdbctl gates %s says why, and --force G11=reason does without those that are "+
+			"not about losing messages", face.ErrRefused, r.Scope, report.Summary(), r.Scope.Flag())
 	}
 	if r.Postpone {
 		if done, err := p.postpone(ctx, r.Scope); done != nil || err != nil {

@@ -20,6 +20,7 @@ type guide struct {
 	mu     sync.Mutex
 	flight flights
 	pulls  pulls
+	lists  lists
 }
 
 // resolved is an account's part of a table, as one goroutine has looked it up last.
@@ -55,6 +56,7 @@ const (
 	kindPublish
 	kindPull
 	kindAck
+	kindList
 )
 
 // Up implements gateway.Guide.
@@ -131,6 +133,10 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 	}
 	verb, stream, _ := apiStream(subject)
 	if verb == nil {
+		if a.here && len(reply) > 0 && isList(subject) {
+			g.sending = sending{kind: kindList}
+			return gateway.CourseShow, nil
+		}
 		return gateway.CoursePass, nil
 	}
 	r := a.ofStream(stream)
@@ -210,6 +216,10 @@ func (g *guide) Sent(m *bus.Msg) {
 			defer g.mu.Unlock()
 			g.pulls.add(s.route.Scope, string(ack.Consumer), m.Reply, bytes.TrimSpace(next))
 		}
+	case kindList:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.lists.add(m.Reply)
 	case kindNone:
 	}
 }
@@ -227,7 +237,7 @@ func (g *guide) Down(subject, reply []byte, header bool) gateway.Course {
 		}
 	}
 	g.mu.Lock()
-	waited := g.flight.has(subject) || g.pulls.has(subject)
+	waited := g.flight.has(subject) || g.pulls.has(subject) || g.lists.has(subject)
 	g.mu.Unlock()
 	switch {
 	case waited:
@@ -281,14 +291,17 @@ func (g *guide) downJetStream(t *Table, a *account, reply []byte, header bool) (
 func (g *guide) Received(m *bus.Msg) gateway.Course {
 	g.mu.Lock()
 	f, answered := g.flight.take(m.Subject)
-	moved := false
+	moved, listed := false, false
 	if !answered {
 		moved = g.pulls.status(m)
+		listed = g.lists.take(m.Subject)
 	}
 	g.mu.Unlock()
 	switch {
 	case answered:
 		f.answer(m.Data)
+	case listed:
+		g.relay.relist(g.down.account, m)
 	case moved:
 		return gateway.CourseDrop
 	case bytes.Contains(m.Header, originField):
@@ -328,5 +341,5 @@ func (g *guide) Closed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.flight.close()
-	g.pulls = pulls{}
+	g.pulls, g.lists = pulls{}, nil
 }

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/gateway"
 )
@@ -12,6 +14,8 @@ import (
 // Relay is the gateway's Director. Safe for concurrent use.
 type Relay struct {
 	table atomic.Pointer[Table]
+	// info is how a stream stands here, nil if it is not; for lists.
+	info atomic.Pointer[func(cutover.Scope) *server.StreamInfo]
 
 	mu     sync.Mutex
 	guides map[*guide]struct{}
@@ -27,6 +31,10 @@ func New() *Relay {
 	r.table.Store(t)
 	return r
 }
+
+// Show sets what tells how a stream stands here. Lists of streams, which the servers answer, say that of streams that
+// are served from here.
+func (r *Relay) Show(info func(cutover.Scope) *server.StreamInfo) { r.info.Store(&info) }
 
 // Use makes t the table that counts. What was held goes on by it.
 func (r *Relay) Use(t *Table) {

@@ -67,6 +67,7 @@ func newSite(t *testing.T, o *server.Options) *site {
 	check(t, err)
 	up, err := upstream.New(upstream.Options{URLs: []*url.URL{to}})
 	check(t, err)
+	s.relay.Show(func(sc cutover.Scope) *server.StreamInfo { return svc.StreamInfo(sc.Account, sc.Stream) })
 	s.gw, err = gateway.New(gateway.Options{
 		Server: &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT}, Bus: s.router, Upstream: up, Director: s.relay,
 	})
@@ -241,6 +242,16 @@ func TestHandOver(t *testing.T) {
 	check(t, err)
 	if info.State.LastSeq != 1 {
 		t.Errorf("the gateway's stream has %d messages", info.State.LastSeq)
+	}
+	// In a list each stream is there once, as it stands where it is served.
+	_, err = js.AddStream(&nats.StreamConfig{Name: "OTHER", Subjects: []string{"other"}})
+	check(t, err)
+	listed := make(map[string]uint64)
+	for i := range js.Streams() {
+		listed[i.Config.Name] += 1000 + i.State.LastSeq
+	}
+	if len(listed) != 2 || listed["ORDERS"] != 1001 || listed["OTHER"] != 1000 {
+		t.Errorf("listed %v", listed)
 	}
 	// What the reverse chain publishes reaches those who are connected directly, and nobody twice.
 	far, err := direct.SubscribeSync("orders.>")
