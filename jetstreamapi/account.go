@@ -117,8 +117,8 @@ func (a *account) DeliverFrom(from bus.Identity, batch []bus.Delivery) <-chan st
 func (a *account) accept(from bus.Identity, m *bus.Msg) {
 	r := a.newRequest(from, m)
 	rt := findRoute(r.tokens)
-	if a.outsider && a.name == a.svc.opts.System && rt != &unknownRoute && rt.pattern != infoPattern && rt.pattern != accountPurgePattern {
-		rt = &notEnabledRoute
+	if a.outsider && a.name == a.svc.opts.System {
+		rt = rt.inSystem()
 	}
 	q := a.reads
 	if rt.write {

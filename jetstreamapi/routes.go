@@ -69,6 +69,15 @@ const (
 	infoPattern         = "INFO"
 )
 
+// inSystem is the route in the system account, which has no JetStream itself.
+func (rt *route) inSystem() *route {
+	switch rt.pattern {
+	case unknownRoute.pattern, infoPattern, accountPurgePattern:
+		return rt
+	}
+	return &notEnabledRoute
+}
+
 func matchTokens(pattern string, tokens []string) bool {
 	for _, t := range tokens {
 		var p string
