@@ -147,8 +147,8 @@ func (g *generator) createStream(s string) string {
 }
 
 // recoverable leaves out pairs of fields that nats-server accepts and cannot start with again: the stream of counters is
-// gone then, and so is the sealed one of schedules or counters; another sealed one no longer denies purges. A stream of all subjects,
-// which must acknowledge nothing, is left out, too: it stores the advisories about itself, at any moment.
+// gone then, and so is the sealed one of schedules or counters; another sealed one no longer denies purges. A stream of
+// all subjects, which must acknowledge nothing, is left out, too: it stores the advisories about itself, at any moment.
 func recoverable(f map[string]string) {
 	if f["allow_msg_counter"] != "" || f["sealed"] == "true" {
 		delete(f, "subject_delete_marker_ttl")
