@@ -55,7 +55,7 @@ var consumerFields = map[string]values{
 	"opt_start_time":     {[]string{`"2020-01-01T00:00:00Z"`, `"2099-01-01T00:00:00Z"`}, []string{`"x"`}},
 	"ack_wait":           {[]string{`60000000000`, `100000000000`}, []string{`0`, `-1`}},
 	"max_deliver":        {[]string{`1`, `2`, `3`}, []string{`-1`, `0`, `-5`}},
-	"backoff":            {[]string{`[60000000000]`, `[60000000000,90000000000]`}, []string{`[]`, `[-1]`, `[1,2,3,4]`}},
+	"backoff":            {[]string{`[60000000000]`, `[60000000000,90000000000]`}, []string{`[]`, `[-1]`, `[60000000000,70000000000,80000000000,90000000000]`}},
 	"filter_subject":     {[]string{`"FILTER"`}, []string{`""`, `"x..y"`}},
 	"filter_subjects":    {[]string{`["FILTER"]`, `["FILTER","FILTER"]`}, []string{`[]`, `[""]`, `["a.1","a.*"]`}},
 	"replay_policy":      {[]string{`"instant"`}, []string{`"x"`, `"original"`}},
