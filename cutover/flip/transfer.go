@@ -1,6 +1,7 @@
 package flip
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -46,7 +47,23 @@ func (e *Engine) transfer(ctx context.Context, s *stream) ([]cutover.ConsumerCop
 			}
 		}
 	}
-	return list, s.copy.ImportDedup(s.ids.entries(s.copy.Config().Duplicates, time.Now()))
+	ids := merged(s.copy.Dedup(), s.ids.entries(s.copy.Config().Duplicates, time.Now()))
+	return list, s.copy.ImportDedup(ids)
+}
+
+// merged adds to the ids that the copy knows, of its messages and of when it was the authority, those that passed.
+func merged(known, passed []cutover.DedupEntry) []cutover.DedupEntry {
+	have := make(map[string]bool, len(known))
+	for i := range known {
+		have[known[i].ID] = true
+	}
+	for i := range passed {
+		if !have[passed[i].ID] {
+			known = append(known, passed[i])
+		}
+	}
+	slices.SortFunc(known, func(a, b cutover.DedupEntry) int { return cmp.Compare(a.Seq, b.Seq) })
+	return known
 }
 
 // consumer is what a consumer of the servers remembers: their counts, and what the relay has seen of the messages that
@@ -166,14 +183,6 @@ func (w *window) entries(size time.Duration, now time.Time) []cutover.DedupEntry
 	oldest := now.Add(-size).UnixNano()
 	w.list = slices.DeleteFunc(w.list, func(e cutover.DedupEntry) bool { return e.Time < oldest })
 	out := slices.Clone(w.list)
-	slices.SortFunc(out, func(a, b cutover.DedupEntry) int {
-		switch {
-		case a.Seq < b.Seq:
-			return -1
-		case a.Seq > b.Seq:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(out, func(a, b cutover.DedupEntry) int { return cmp.Compare(a.Seq, b.Seq) })
 	return out
 }

@@ -131,7 +131,7 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 		}
 		return gateway.CoursePass, nil
 	}
-	verb, stream, _ := apiStream(subject)
+	verb, stream, rest := apiStream(subject)
 	if verb == nil {
 		if a.here && len(reply) > 0 && isList(subject) {
 			g.sending = sending{kind: kindList}
@@ -161,6 +161,9 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 	case changing(verb):
 		if removing(verb) {
 			r.Scope.notes.removals.Add(1)
+		}
+		if renewing(verb) {
+			r.Scope.tracker.forget(rest)
 		}
 		if f := r.Scope.Changed; f != nil {
 			f()

@@ -141,6 +141,11 @@ var verbs = [][]byte{
 // changing are the verbs that change a stream or its consumers.
 func changing(verb []byte) bool { return slices.Contains(changes, string(verb)) }
 
+// renewing are the verbs behind which a consumer may deliver again what was acknowledged.
+func renewing(verb []byte) bool {
+	return string(verb) == "CONSUMER.DELETE." || string(verb) == "CONSUMER.RESET."
+}
+
 // removing are the verbs that remove messages.
 func removing(verb []byte) bool {
 	return string(verb) == "STREAM.MSG.DELETE." || string(verb) == "STREAM.PURGE."

@@ -31,7 +31,8 @@ type tracked struct {
 	acked   map[uint64]struct{} // done and above the floor that is known
 	floor   uint64              // everything up to here is done
 	policy  server.AckPolicy
-	known   bool   // policy and floor are known
+	known   bool // policy and floor are known
+	created time.Time
 	joined  uint64 // what was delivered up to here was not seen
 	flooded bool   // more was outstanding than is tracked
 }
@@ -61,10 +62,10 @@ func (t *tracker) delivered(a *jsapi.AckSubject) {
 	c := t.of(a.Consumer)
 	switch {
 	case c.known && c.policy == server.AckNone:
+	case c.done(a.StreamSeq): // it was sent before the ack got there, and is not outstanding
 	case len(c.pending) >= maxTracked:
 		c.flooded = true
 	default:
-		delete(c.acked, a.StreamSeq)
 		first := a.ConsumerSeq
 		if before, again := c.pending[a.StreamSeq]; again {
 			first = before.Consumer
@@ -89,7 +90,7 @@ func (t *tracker) ack(a *jsapi.AckSubject, data []byte) {
 	switch {
 	case len(data) == 0 || bytes.HasPrefix(data, ackAck) || bytes.HasPrefix(data, ackNext) ||
 		bytes.HasPrefix(data, ackTerm):
-		c.done(a.StreamSeq, len(data) == 0 || !bytes.HasPrefix(data, ackTerm))
+		c.finish(a.StreamSeq, len(data) == 0 || !bytes.HasPrefix(data, ackTerm))
 	case bytes.HasPrefix(data, ackNak):
 		if d, ok := c.pending[a.StreamSeq]; ok {
 			d.Naked, d.Delay = true, nakDelay(data)
@@ -104,10 +105,16 @@ func (t *tracker) ack(a *jsapi.AckSubject, data []byte) {
 	}
 }
 
-// done takes a message off the list, and by ack policy all before it.
+// done reports whether a message is known to be acknowledged.
+func (c *tracked) done(seq uint64) bool {
+	_, acked := c.acked[seq]
+	return acked || c.known && seq <= c.floor
+}
+
+// finish takes a message off the list, and by ack policy all before it.
 //
 //nolint:revive // all is what was said about it
-func (c *tracked) done(seq uint64, all bool) {
+func (c *tracked) finish(seq uint64, all bool) {
 	delete(c.pending, seq)
 	c.acked[seq] = struct{}{}
 	if all && c.known && c.policy == server.AckAll {
@@ -129,9 +136,14 @@ func (t *tracker) settle(info *server.ConsumerInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.of([]byte(info.Name))
+	if !c.created.IsZero() && !c.created.Equal(info.Created) { // another one of that name
+		delete(t.consumers, info.Name)
+		c = t.of([]byte(info.Name))
+	}
 	if !c.known && info.Created.Before(t.since) {
 		c.joined = info.Delivered.Stream
 	}
+	c.created = info.Created
 	c.known, c.policy, c.floor = true, info.Config.AckPolicy, info.AckFloor.Stream
 	below := func(seq uint64) bool { return seq <= c.floor }
 	maps.DeleteFunc(c.pending, func(seq uint64, _ Delivery) bool { return below(seq) })
@@ -152,6 +164,13 @@ func (s *Scope) Settle(infos []*server.ConsumerInfo) {
 	s.tracker.mu.Lock()
 	defer s.tracker.mu.Unlock()
 	maps.DeleteFunc(s.tracker.consumers, func(name string, _ *tracked) bool { return !names[name] })
+}
+
+// forget drops what is tracked of a consumer that a client deletes, or lets begin anew.
+func (t *tracker) forget(consumer []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.consumers, string(consumer))
 }
 
 // Seed replaces what is tracked of a consumer by what is known: its state when it came back to the servers.
