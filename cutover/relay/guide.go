@@ -74,6 +74,9 @@ func (g *guide) Up(subject, reply []byte, _ int) (gateway.Course, <-chan struct{
 		}
 	}
 	if a == nil {
+		if g.up.name == "" {
+			t.unnoted(subject)
+		}
 		return gateway.CoursePass, nil
 	}
 	if bytes.HasPrefix(subject, jsPrefix) {
@@ -113,6 +116,16 @@ func (t *Table) unknown(subject []byte) gateway.Course {
 		}
 	}
 	return gateway.CoursePass
+}
+
+// unnoted counts a publish of a client whose account nobody knows yet, as those that follow a CONNECT at once, for
+// whichever stream may store it: no sequence of it will be known.
+func (t *Table) unnoted(subject []byte) {
+	for _, a := range t.accounts {
+		if r := a.storing(subject); r != nil {
+			r.Scope.notes.unasked.Add(1)
+		}
+	}
 }
 
 // upJetStream decides about requests, acks and answers of flow control.

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/gateway"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 )
 
@@ -56,4 +57,34 @@ func TestTrackerAckCounts(t *testing.T) {
 	s.Seed("C", server.AckExplicit, &server.ConsumerState{Pending: map[uint64]*server.Pending{5: {Sequence: 5}}})
 	s.Settle(info(0, created)) // the first word of the servers about it
 	outstanding(5)
+}
+
+// stranger is a client of which the servers have not said yet who it is.
+type stranger struct{}
+
+func (stranger) ID() uint64 { return 1 }
+
+func (stranger) Identity() (gateway.UpstreamIdentity, <-chan struct{}) {
+	return gateway.UpstreamIdentity{}, make(chan struct{})
+}
+
+// TestUnnotedPublishesCount: what a client publishes right behind its CONNECT is counted, so that nobody takes it for what
+// came around the gateway.
+func TestUnnotedPublishesCount(t *testing.T) {
+	r := New()
+	s := NewScope(cutover.Scope{Account: "$G", Stream: "S"}, Options{})
+	table, err := NewTable(0, []Route{{Scope: s, Subjects: []string{"a.>"}, State: Upstream}}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Use(table)
+	g := r.Attend(stranger{})
+	for subject, want := range map[string]gateway.Course{"a.b": gateway.CoursePass, "b": gateway.CoursePass} {
+		if course, wait := g.Up([]byte(subject), []byte("reply"), 0); course != want || wait != nil {
+			t.Errorf("%s: course %v, wait %v", subject, course, wait)
+		}
+	}
+	if n := s.Counts().Unasked; n != 1 {
+		t.Errorf("%d counted", n)
+	}
 }
