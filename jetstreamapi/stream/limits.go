@@ -134,10 +134,11 @@ func (s *Stream) trimRecovered(set *settings) {
 		s.upkeep.running.Add(1)
 		go s.trimSealed()
 	}
-	s.head.trimDue = true
+	s.head.trimDue = set.evicts()
 	s.trim(set, false)
 }
 
+// trimSealed applies the limit for each subject to all, at most two streams at a time.
 func (s *Stream) trimSealed() {
 	defer s.upkeep.running.Done()
 	loadSlots <- struct{}{}
