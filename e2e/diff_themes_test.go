@@ -189,6 +189,10 @@ var diffAvoided = []avoided{
 		when: func(script []string) bool { return diffRemade(script, regexp.MustCompile(`"deliver_group":"[^"]*"`)) },
 	},
 	{
+		why:   "it tells of a NAK of the last delivery with the next request",
+		first: regexp.MustCompile(`"max_deliver":[1-9]`), second: regexp.MustCompile(`-NAK`), anyOrder: true,
+	},
+	{
 		why:   "no backoff and an empty one are not the same to a create",
 		first: regexp.MustCompile(`"backoff":\[\]`), second: regexp.MustCompile(`"action":"create"`), anyOrder: true,
 	},
