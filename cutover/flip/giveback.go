@@ -156,7 +156,11 @@ func (e *Engine) approach(ctx context.Context, s *stream, h *authority, last uin
 // engine ended before.
 func (e *Engine) awaken(s *stream, g *reverse.Ghosts, rest remainder) bool {
 	for {
-		err := errors.Join(g.GiveBack(e.ctx, rest.unclaimed), g.Awaken(e.ctx, rest.dormant))
+		err := g.GiveBack(e.ctx, rest.unclaimed)
+		if err == nil {
+			rest.unclaimed = nil // clients may have it now
+			err = g.Awaken(e.ctx, rest.dormant)
+		}
 		if err == nil || e.ctx.Err() != nil {
 			return err == nil
 		}
