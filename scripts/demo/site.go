@@ -159,7 +159,8 @@ func (s *site) close(failure error) error {
 
 // await tries until something works.
 func await(ctx context.Context, what string, try func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	const patience = 3 * time.Minute // gates compare beside the load, on a machine that may be busy
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		err := try()
