@@ -114,7 +114,8 @@ func (t *touch) queueBulk(bulk []bulkRun) {
 	for i := range bulk {
 		if b := &bulk[i]; b.msgs > 0 {
 			t.removals = append(t.removals, removalOp{
-				run: b.run, set: b.set, msgs: b.msgs, bytes: b.bytes, seq: b.run.info.FirstSeq, end: b.run.info.LastSeq + 1,
+				run: b.run, set: b.set, msgs: b.msgs, bytes: b.bytes,
+				seq: b.run.info.FirstSeq, end: b.run.info.LastSeq + 1,
 			})
 		}
 	}

@@ -415,20 +415,7 @@ func (x *logTest) checkState(t *rapid.T) {
 	if got := x.l.Key(key); got != want {
 		t.Fatalf("key %q is %+v, want %+v", key, got, want)
 	}
-	if x.aheadOf != x.l {
-		x.aheadOf, x.ahead = x.l, map[string]*KeyAhead{}
-	}
-	if a := x.ahead[string(key)]; a != nil { // looked up some time ago
-		if got := x.l.KeyAt(a); got != want {
-			t.Fatalf("key %q is %+v as looked up ahead, want %+v", key, got, want)
-		}
-	}
-	a := &KeyAhead{}
-	x.l.LookAhead(key, a)
-	x.ahead[string(key)] = a
-	if got := x.l.KeyAt(a); got != want {
-		t.Fatalf("key %q is %+v as looked up, want %+v", key, got, want)
-	}
+	x.checkAhead(t, key, want)
 }
 
 func (x *logTest) checkReads(t *rapid.T) {

@@ -125,8 +125,8 @@ func (s *Store) CreateLog(spec LogSpec) (*Log, error) {
 	return l, nil
 }
 
-// create gives m an id and queues the record that says it exists; it returns the record's section. Nobody waits for that
-// record: it is committed together with what the owner writes next, such as what the log is for.
+// create gives m an id and queues the record that says it exists; it returns the record's section. Nobody waits for
+// that record: it is committed together with what the owner writes next, such as what the log is for.
 func (s *Store) create(m *logMeta) (uint64, error) {
 	for _, sh := range m.Shards {
 		if int(sh) >= len(s.w.shards) {

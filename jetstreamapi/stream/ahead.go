@@ -30,7 +30,7 @@ func (s *Stream) lookAhead(set *settings, batch []bus.Delivery) *ahead {
 			continue
 		}
 		if a == nil {
-			a = aheads.Get().(*ahead) //nolint:forcetypeassert // nothing else is in it
+			a = aheads.Get().(*ahead) //nolint:forcetypeassert,errcheck // nothing else is in it
 			a.at = append(a.at[:0], make([]int, len(batch))...)
 		}
 		a.lookUp(s.log, i, set.mapped(m.Target()))

@@ -16,8 +16,9 @@ type upkeep struct {
 	timer   *time.Timer
 	due     int64 // Unix nanoseconds the timer is armed for; 0: not armed
 	stopped bool
-	quit    atomic.Bool    // stopped, for what runs without the lock
-	running sync.WaitGroup // the timer's function, and what a start leaves to do; added to under the lock, while not stopped
+	quit    atomic.Bool // stopped, for what runs without the lock
+	// running is the timer's function, and what a start leaves to do; added to under the lock, while not stopped.
+	running sync.WaitGroup
 
 	ageFrom uint64 // below it, what is left of messages older than max_age never expires
 	expiry  expiry
