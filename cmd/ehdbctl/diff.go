@@ -137,7 +137,9 @@ Exit code: 0 equal, 2 something differs, 3 it did not come to its end, 1 it coul
 					return err
 				}
 				through := d.Status.Counts.Examined - d.Status.Counts.By[parity.Pending]
-				if target == 0 {
+				if d.Status.At.IsZero() { // nothing was compared yet
+					target, through = 1, 0
+				} else if target <= 1 {
 					target = d.Status.Counts.Examined
 				}
 				if terminal(cmd.ErrOrStderr()) {
@@ -186,7 +188,10 @@ func (c *remote) diffWatch() *cobra.Command {
 func printDiffLine(w io.Writer, st *face.Status, s *face.StreamState) {
 	p := s.Parity
 	equal := "equal"
-	if !p.Digest.Equal {
+	switch {
+	case p.Digest.At.IsZero():
+		equal = "not compared yet"
+	case !p.Digest.Equal:
 		equal = "DIFFER"
 	}
 	fmt.Fprintf(w, "%s  %-24s %-14s examined %d  match %d  pending %d  diverged %d  digests %s @%d\n",

@@ -67,8 +67,12 @@ func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
 	if s.Busy != "" {
 		fmt.Fprintf(w, "  now       %s\n", s.Busy)
 	}
-	fmt.Fprintf(w, "  storage   NATS last %d | EHDB %d | ledger %d   lag %d msgs / %s\n", s.NATS.Last, s.EHDB.Last,
-		s.Ledger.Last, s.Copy.LagMessages, short(s.Copy.LagSeconds))
+	ledger := "-" // nothing was acknowledged since the stream came under watch
+	if s.Ledger.Last > 0 {
+		ledger = fmt.Sprint(s.Ledger.Last)
+	}
+	fmt.Fprintf(w, "  storage   NATS last %d | EHDB %d | ledger %s   lag %d msgs / %s\n", s.NATS.Last, s.EHDB.Last,
+		ledger, s.Copy.LagMessages, short(s.Copy.LagSeconds))
 	if s.Parity != nil {
 		printParity(w, s.Parity, st)
 	}
@@ -115,8 +119,11 @@ func printParity(w io.Writer, p *parity.Status, st *face.Status) {
 			parts = append(parts, fmt.Sprintf("%s %d", s, v))
 		}
 	}
-	equal := "=="
-	if !p.Digest.Equal {
+	equal := "equal"
+	switch {
+	case p.Digest.At.IsZero():
+		equal = "not compared yet"
+	case !p.Digest.Equal:
 		equal = "DIFFER"
 	}
 	if !n.Accounted() {

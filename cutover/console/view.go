@@ -347,6 +347,8 @@ func (s *stream) BackTone() tone {
 func (s *stream) DigestTone() tone {
 	d := &s.Parity.Digest
 	switch {
+	case d.At.IsZero(): // nothing was compared yet
+		return idle
 	case !d.Equal:
 		return bad
 	case d.Through == 0:

@@ -43,6 +43,9 @@ func (p *Pilot) Plan(ctx context.Context, scope cutover.Scope, to string) (*face
 			return nil, err
 		}
 		out.Gates = r.Summary()
+		if r.Verdict != gate.Go {
+			out.Refusals = append(out.Refusals, "the gates say "+r.Summary()+", but for those that are done without (--force)")
+		}
 	}
 	return out, nil
 }
