@@ -118,7 +118,8 @@ func day(t time.Time) string {
 
 func (c *remote) reverseCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "reverse", Short: "See how the servers are kept equal to streams that are served from here", Args: cobra.NoArgs,
+		Use: "reverse", Short: "See how the servers are kept equal to streams that are served from here",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(&cobra.Command{
@@ -188,8 +189,8 @@ func (c *remote) kedaCommand() *cobra.Command {
 	age := time.Minute
 	check := &cobra.Command{
 		Use: "check", Short: "List who reads the figures of consumers from this gateway",
-		Long: `List who reads the figures of consumers from this gateway (/jsz and /api/v1/lag). An autoscaler that does not
-ask does not watch: it may be paused, or ask the servers.
+		Long: `List who reads the figures of consumers from this gateway (/jsz and /api/v1/lag). An autoscaler that
+does not ask does not watch: it may be paused, or ask the servers.
 
 Exit code: 0 somebody asked within --within, 2 nobody, 1 the gateway could not be asked.`,
 		Args: cobra.NoArgs,
@@ -253,7 +254,7 @@ func printTriggers(w io.Writer, st *face.Status, scope, endpoint string) error {
 	if !found {
 		return errors.New("no consumer of these streams was looked at yet: is there one, and is the stream in shadow?")
 	}
-	fmt.Fprint(w, "# While streams are moved use autoscaling.keda.sh/paused-scale-in, never paused: that removes the HPA.\n")
+	fmt.Fprintln(w, "# While streams move use autoscaling.keda.sh/paused-scale-in, never paused: it removes the HPA.")
 	return nil
 }
 
@@ -312,7 +313,7 @@ type found struct {
 }
 
 func (c *remote) diagnose(st *face.Status) (list []found) {
-	say := func(ok bool, what, do string) { //nolint:revive // ok is what is said
+	say := func(ok bool, what, do string) {
 		if ok {
 			do = ""
 		}
@@ -329,7 +330,8 @@ func (c *remote) diagnose(st *face.Status) (list []found) {
 		b := &st.Bypass[i]
 		say(b.Unknown == "", "who goes around the gateway in account "+b.Account+" is known",
 			b.Unknown+": set bus.monitor to the servers' monitoring pages")
-		say(len(b.Around) == 0, fmt.Sprintf("%d connections go around the gateway in account %s", len(b.Around), b.Account),
+		say(len(b.Around) == 0,
+			fmt.Sprintf("%d connections go around the gateway in account %s", len(b.Around), b.Account),
 			"ehdbctl bypass ls")
 	}
 	say(st.Controls.OK, "the comparison detects what is put before it", "ehdbctl parity self-test")

@@ -23,7 +23,8 @@ func (c *remote) diffCommand() *cobra.Command {
 		Use: "diff", Short: "Compare a stream of the servers with its copy", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.diffCreate(), c.diffResume(), c.diffStop(), c.diffShow(), c.diffWatch(), c.diffFindings(), c.diffExplain(), c.diffRepair(),
+	cmd.AddCommand(c.diffCreate(), c.diffResume(), c.diffStop(), c.diffShow(), c.diffWatch(),
+		c.diffFindings(), c.diffExplain(), c.diffRepair(),
 		c.diffKnown())
 	return cmd
 }
@@ -54,67 +55,6 @@ func (c *remote) diffCreate() *cobra.Command {
 	return cmd
 }
 
-// followDiff waits for a run that was not there before.
-func (c *remote) followDiff(cmd *cobra.Command, scope cutover.Scope, before face.Diff) error {
-	last := uint64(0)
-	if n := len(before.Runs); n > 0 {
-		last = before.Runs[n-1].ID
-	}
-	for {
-		var d face.Diff
-		if err := c.get(cmd.Context(), "/diff", scopeQuery(scope), &d); err != nil {
-			return err
-		}
-		if n := len(d.Runs); n > 0 && d.Runs[n-1].ID > last {
-			r := &d.Runs[n-1]
-			if terminal(cmd.ErrOrStderr()) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "\r%s", bar(r.Through, r.Of))
-			}
-			if r.State != "running" {
-				if terminal(cmd.ErrOrStderr()) {
-					fmt.Fprintln(cmd.ErrOrStderr())
-				}
-				w := cmd.OutOrStdout()
-				if err := c.show(w, d, func() { printDiff(w, &d) }); err != nil {
-					return err
-				}
-				return outcome(&d)
-			}
-		}
-		if !pause(cmd.Context(), 200*time.Millisecond) {
-			return cmd.Context().Err()
-		}
-	}
-}
-
-// outcome is the exit code of a comparison.
-func outcome(d *face.Diff) error {
-	switch n := len(d.Runs); {
-	case d.Status.Counts.Diverged() > 0 || !d.Status.Counts.Accounted():
-		return &exitError{code: exitNoGo}
-	case n > 0 && d.Runs[n-1].State != "done":
-		return &exitError{code: exitNotEnough}
-	}
-	return nil
-}
-
-// compareAll compares a stream from its first record on, and waits.
-func (c *remote) compareAll(cmd *cobra.Command) error {
-	scope, err := c.one(cmd.Context())
-	if err != nil {
-		return err
-	}
-	var before face.Diff
-	if err := c.get(cmd.Context(), "/diff", scopeQuery(scope), &before); err != nil {
-		return err
-	}
-	var a changed
-	if err := c.post(cmd.Context(), "/diff", diffBody{c.actor(), scope, "create"}, &a); err != nil {
-		return err
-	}
-	return c.followDiff(cmd, scope, before)
-}
-
 // diffResume goes on with a comparison that was stopped or has ended: what was compared stays, and what is new since is
 // compared all the time, so that is to wait for.
 func (c *remote) diffResume() *cobra.Command {
@@ -130,43 +70,15 @@ Exit code: 0 equal, 2 something differs, 3 it did not come to its end, 1 it coul
 			if err != nil {
 				return err
 			}
-			target := uint64(0)
-			for {
-				var d face.Diff
-				if err := c.get(cmd.Context(), "/diff", scopeQuery(scope), &d); err != nil {
-					return err
-				}
-				through := d.Status.Counts.Examined - d.Status.Counts.By[parity.Pending]
-				if d.Status.At.IsZero() { // nothing was compared yet
-					target, through = 1, 0
-				} else if target <= 1 {
-					target = d.Status.Counts.Examined
-				}
-				if terminal(cmd.ErrOrStderr()) {
-					fmt.Fprintf(cmd.ErrOrStderr(), "\r%s", bar(through, target))
-				}
-				n := len(d.Runs)
-				if through >= target && (n == 0 || d.Runs[n-1].State != "running") {
-					if terminal(cmd.ErrOrStderr()) {
-						fmt.Fprintln(cmd.ErrOrStderr())
-					}
-					w := cmd.OutOrStdout()
-					if err := c.show(w, d, func() { printDiff(w, &d) }); err != nil {
-						return err
-					}
-					return outcome(&d)
-				}
-				if !pause(cmd.Context(), progressEvery) {
-					return cmd.Context().Err()
-				}
-			}
+			return c.compared(cmd, scope)
 		},
 	}
 }
 
 func (c *remote) diffWatch() *cobra.Command {
 	return &cobra.Command{
-		Use: "watch", Short: "Show how the comparison of streams stands, a line each, again and again", Args: cobra.NoArgs,
+		Use: "watch", Short: "Show how the comparison of streams stands, a line each, again and again",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := cmd.OutOrStdout()
 			return c.look(cmd.Context(), watchEvery, func(st *face.Status) (bool, error) {

@@ -37,12 +37,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:   "ehdbctl",
 		Short: "Look after what an ehdb-gateway keeps on disk, and move streams between NATS and EHDB",
-		Long: `Look after what an ehdb-gateway keeps on disk ("storage"), and move streams between NATS servers and a running
-gateway (all other commands, which ask its monitoring port).
+		Long: `Look after what an ehdb-gateway keeps on disk ("storage"), and move streams between NATS servers and a
+running gateway (all other commands, which ask its monitoring port).
 
-Exit code with a running gateway: 0 done or GO, 1 it could not be done, 2 NO-GO, refused by what was found, or unusable
-arguments, 3 not enough evidence. Each command that has others says so. Each change prints how it is undone (UNDO) and what
-comes next (NEXT).`,
+Exit code with a running gateway: 0 done or GO, 1 it could not be done, 2 NO-GO, refused by what was found, or
+unusable arguments, 3 not enough evidence. Each command that has others says so. Each change prints how it is
+undone (UNDO) and what comes next (NEXT).`,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,

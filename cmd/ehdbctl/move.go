@@ -33,7 +33,7 @@ whose digest --expect takes.`,
 			}
 			q.Actor, q.Scope, q.Force = c.actor(), scope, force
 			if q.Postpone {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: everything is made ready and waits for: ehdbctl flip go %s (or abort)\n",
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: all is made ready and waits for: ehdbctl flip go %s (or abort)\n",
 					scope, scope.Flag())
 			}
 			var m face.Move

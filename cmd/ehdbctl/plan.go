@@ -37,8 +37,8 @@ type planStream struct {
 }
 
 const planHead = `# Set "to" of each stream to nats, shadow or ehdb, then: ehdbctl plan apply FILE
-# The streams are moved one after the other, in this order, and the first that is refused ends it. When the streams on the
-# servers are not as they were when this was made (digest), nothing is done.
+# The streams are moved one after the other, in this order, and the first that is refused ends it. When the streams
+# on the servers are not as they were when this was made (digest), nothing is done.
 `
 
 func (c *remote) planCommand() *cobra.Command {
@@ -47,8 +47,10 @@ func (c *remote) planCommand() *cobra.Command {
 		Use: "plan", Short: "List what the servers hold and what speaks against moving it",
 		Long: `List what the servers hold and what speaks against moving it. With --out it is written as a plan too: a
 YAML file that says where each stream is to go, for "ehdbctl plan apply".`,
-		Example: "  ehdbctl plan --out plan.yaml\n  ehdbctl plan apply plan.yaml --dry-run\n  ehdbctl plan apply plan.yaml",
-		Args:    cobra.NoArgs,
+		Example: `  ehdbctl plan --out plan.yaml
+  ehdbctl plan apply plan.yaml --dry-run
+  ehdbctl plan apply plan.yaml`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var inv face.Inventory
 			if err := c.get(cmd.Context(), "/inventory", nil, &inv); err != nil {
@@ -145,8 +147,8 @@ func (c *remote) planApply() *cobra.Command {
 	force := map[string]string{}
 	cmd := &cobra.Command{
 		Use: "apply FILE", Short: "Move the streams to where a plan wants them",
-		Long: `Move the streams to where a plan wants them, one after the other. What is there already is passed over, so
-it can be run again. Streams that are not as they were when the plan was made are an error before anything is done.`,
+		Long: `Move the streams to where a plan wants them, one after the other. What is there already is passed over,
+so it can be run again. Streams that are not as they were when the plan was made are an error before anything is done.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := readPlan(args[0])
@@ -158,8 +160,8 @@ it can be run again. Streams that are not as they were when the plan was made ar
 				return err
 			}
 			if inv.Digest != p.Digest {
-				return &exitError{exitNoGo, fmt.Errorf("the streams are not as they were when the plan was made (digest %s, "+
-					"now %s): make a new one with ehdbctl plan --out", p.Digest, inv.Digest)}
+				return &exitError{exitNoGo, fmt.Errorf("the streams are not as they were when the plan was made "+
+					"(digest %s, now %s): make a new one with ehdbctl plan --out", p.Digest, inv.Digest)}
 			}
 			st, err := c.status(cmd.Context())
 			if err != nil {

@@ -279,7 +279,7 @@ func TestHelp(t *testing.T) {
 	if code := run(t.Context(), []string{"--help"}, &out, &errs); code != 0 || !strings.Contains(out.String(), "Exit code") {
 		t.Fatal(code, out.String())
 	}
-	for _, verb := range strings.Fields(
+	for verb := range strings.FieldsSeq(
 		"bypass canary complete diff doctor drill events evidence flip gates keda mode parity plan reverse rollback shadow status " +
 			"throttle storage") {
 		out.Reset()

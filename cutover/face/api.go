@@ -125,7 +125,8 @@ func (a *api) trusted(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="cutover"`)
-	text := "changes need the operator's token, as Authorization: Bearer: it is in <store_dir>/ehdb-cutover/" + TokenFile
+	text := "changes need the operator's token, which is in <store_dir>/ehdb-cutover/" + TokenFile +
+		", as Authorization: Bearer"
 	if a.Token == "" {
 		text = "this gateway has no operator's token, so nothing can be changed here"
 	}
@@ -365,7 +366,8 @@ func (a *api) canary(r *http.Request) (any, error) {
 	if q.Remove {
 		undo = "add"
 	}
-	out := done{Done: true, Undo: "ehdbctl canary " + undo + " --scope 'consumer=" + q.Scope.String() + "/" + q.Consumer + "'"}
+	arg := " --scope 'consumer=" + q.Scope.String() + "/" + q.Consumer + "'"
+	out := done{Done: true, Undo: "ehdbctl canary " + undo + arg}
 	return out, a.Engine.Canary(r.Context(), q)
 }
 

@@ -44,7 +44,8 @@ func (p *Pilot) Plan(ctx context.Context, scope cutover.Scope, to string) (*face
 		}
 		out.Gates = r.Summary()
 		if r.Verdict != gate.Go {
-			out.Refusals = append(out.Refusals, "the gates say "+r.Summary()+", but for those that are done without (--force)")
+			out.Refusals = append(out.Refusals,
+				"the gates say "+r.Summary()+", but for those that are done without (--force)")
 		}
 	}
 	return out, nil
@@ -57,8 +58,8 @@ func (p *Pilot) Flip(ctx context.Context, r face.FlipRequest) (*face.Move, error
 		return nil, err
 	}
 	if report.Verdict != gate.Go {
-		return nil, fmt.Errorf("%w: %s: %s: ehdbctl gates %s says why, and --force G11=reason does without those that are "+
-			"not about losing messages", face.ErrRefused, r.Scope, report.Summary(), r.Scope.Flag())
+		return nil, fmt.Errorf("%w: %s: %s: ehdbctl gates %s says why, and --force G11=reason does without those that "+
+			"are not about losing messages", face.ErrRefused, r.Scope, report.Summary(), r.Scope.Flag())
 	}
 	if r.Postpone {
 		if done, err := p.postpone(ctx, r.Scope); done != nil || err != nil {

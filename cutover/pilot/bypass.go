@@ -75,8 +75,8 @@ func (p *Pilot) lookAround(ctx context.Context) (out []seenConn, err error) {
 		for _, c := range list {
 			out = append(out, seenConn{
 				Connection: face.Connection{
-					Addr: net.JoinHostPort(c.IP, strconv.Itoa(c.Port)), Name: c.Name, User: c.AuthorizedUser, Lang: c.Lang,
-					Version: c.Version, Kind: "client", Server: at.Host, Since: c.Start,
+					Addr: net.JoinHostPort(c.IP, strconv.Itoa(c.Port)), Name: c.Name, User: c.AuthorizedUser,
+					Lang: c.Lang, Version: c.Version, Kind: "client", Server: at.Host, Since: c.Start,
 				},
 				account: c.Account, own: strings.HasPrefix(c.Name, "ehdb-gateway "),
 			})

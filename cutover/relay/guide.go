@@ -146,11 +146,7 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 	}
 	verb, stream, rest := apiStream(subject)
 	if verb == nil {
-		if a.here && len(reply) > 0 && isList(subject) {
-			g.sending = sending{kind: kindList}
-			return gateway.CourseShow, nil
-		}
-		return gateway.CoursePass, nil
+		return g.upList(a, subject, reply), nil
 	}
 	r := a.ofStream(stream)
 	if r == nil {

@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/gateway"
 	"github.com/noetl/ehdb-gateway/internal/bus"
 )
 
@@ -39,6 +43,15 @@ var listSuffix = []byte(".API.STREAM.LIST")
 // isList tells a request for all streams: $JS.API.STREAM.LIST, or that of a domain.
 func isList(subject []byte) bool { return bytes.HasSuffix(subject, listSuffix) }
 
+// upList decides about a request that is about no stream: the answer to a list is looked at.
+func (g *guide) upList(a *account, subject, reply []byte) gateway.Course {
+	if !a.here || len(reply) == 0 || !isList(subject) {
+		return gateway.CoursePass
+	}
+	g.sending = sending{kind: kindList}
+	return gateway.CourseShow
+}
+
 // relist puts into a list of streams how those stand that are served from here: the servers are a little behind. What
 // cannot be read stays as it is.
 func (r *Relay) relist(a *account, m *bus.Msg) {
@@ -53,27 +66,9 @@ func (r *Relay) relist(a *account, m *bus.Msg) {
 	}
 	changed := false
 	for i, raw := range streams {
-		var s struct {
-			Config struct {
-				Name string `json:"name"`
-			} `json:"config"`
+		if own := a.restated(raw, *info); own != nil {
+			streams[i], changed = own, true
 		}
-		if json.Unmarshal(raw, &s) != nil {
-			return
-		}
-		route := a.ofStream([]byte(s.Config.Name))
-		if route == nil || !route.State.here() {
-			continue
-		}
-		own := (*info)(route.Scope.Name)
-		if own == nil {
-			continue
-		}
-		b, err := json.Marshal(own)
-		if err != nil {
-			continue
-		}
-		streams[i], changed = b, true
 	}
 	if !changed {
 		return
@@ -86,4 +81,29 @@ func (r *Relay) relist(a *account, m *bus.Msg) {
 	if b, err := json.Marshal(doc); err == nil {
 		m.Data = b
 	}
+}
+
+// restated is how the stream of an info stands here, nil if it is not served from here.
+func (a *account) restated(raw json.RawMessage, info func(cutover.Scope) *server.StreamInfo) json.RawMessage {
+	var s struct {
+		Config struct {
+			Name string `json:"name"`
+		} `json:"config"`
+	}
+	if json.Unmarshal(raw, &s) != nil {
+		return nil
+	}
+	route := a.ofStream([]byte(s.Config.Name))
+	if route == nil || !route.State.here() {
+		return nil
+	}
+	own := info(route.Scope.Name)
+	if own == nil {
+		return nil
+	}
+	b, err := json.Marshal(own)
+	if err != nil {
+		return nil
+	}
+	return b
 }

@@ -330,7 +330,7 @@ func (r *reader) check(ctx context.Context) error {
 	case errors.Is(err, cutover.ErrNoStream):
 		return r.v.problem(err)
 	case err != nil:
-		return nil // the servers are not there for the moment, which Follow meets too
+		return nil //nolint:nilerr // the servers are not there for the moment, which Follow meets too
 	}
 	r.mu.Lock()
 	seen := r.seen

@@ -116,8 +116,8 @@ func (v *Visit) ask() (*auth.Login, error) {
 	m, err := v.nc.Request(userInfo, nil, askTime)
 	switch {
 	case errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrPermissionViolation):
-		return nil, fmt.Errorf("%w: the servers do not tell what the login may do: it has to be permitted to publish to "+
-			"%s and to subscribe to _INBOX.>", feed.ErrForbidden, userInfo)
+		return nil, fmt.Errorf("%w: the servers do not tell what the login may do: it has to be permitted to publish "+
+			"to %s and to subscribe to _INBOX.>", feed.ErrForbidden, userInfo)
 	case err != nil:
 		return nil, v.lost(err)
 	}

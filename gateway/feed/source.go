@@ -36,7 +36,8 @@ type Source interface {
 type Visitor interface {
 	Source
 	Login() *auth.Login
-	// Renew returns who the client is now. The error wraps ErrLogin or ErrLost, or says why the stream cannot be read on.
+	// Renew returns who the client is now. The error wraps ErrLogin or ErrLost, or says why the stream cannot be read
+	// on.
 	Renew() (*auth.Login, error)
 	// Gone is closed when others have put the client out, or the connection to them has ended; Renew says why.
 	Gone() <-chan struct{}
