@@ -72,7 +72,9 @@ func families(t *testing.T) map[string]bool {
 		Upstream: func() metrics.Upstream {
 			return metrics.Upstream{Servers: []metrics.UpstreamServer{{Name: "n"}}}
 		},
-		Extra: []prometheus.Collector{face.Metrics(compared(t))},
+		Extra: []prometheus.Collector{face.Metrics(compared(t)), metrics.NewMirrors(func() []metrics.Mirror {
+			return []metrics.Mirror{{Stream: "S", Records: map[string]uint64{"drained": 0}}}
+		})},
 	}
 	names := map[string]bool{}
 	for _, s := range []metrics.Sources{own, before} {

@@ -54,12 +54,12 @@ func (s *stall) end() {
 	}
 }
 
-// inFront starts the whole program, but for its signals, in this process: in bus mode shadow, with its data on fs.
-func inFront(t *testing.T, fs vfs.FS, upstream string) *app {
+// within starts the whole program, but for its signals, in this process, with its data on fs; bus is that block.
+func within(t *testing.T, fs vfs.FS, busBlock string) *app {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "shadow.conf")
-	conf := fmt.Sprintf("ehdb { allow_tmp_store: true }\nbus { mode: shadow, profile: drill, upstream: [%q] }\n", upstream)
+	conf := "ehdb { allow_tmp_store: true }\nbus { " + busBlock + " }\n"
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,8 @@ func TestShadowNeverHurts(t *testing.T) {
 		t.Fatal("nats-server is not ready")
 	}
 	var disk stall
-	a := inFront(t, vfs.NewFault(vfs.OS{}, disk.hook), ns.ClientURL())
+	a := within(t, vfs.NewFault(vfs.OS{}, disk.hook),
+		fmt.Sprintf("mode: shadow, profile: drill, upstream: [%q]", ns.ClientURL()))
 	t.Cleanup(disk.end) // before the program is stopped
 	url := "nats://" + a.gw.Addr().String()
 	nc, err := nats.Connect(url)
@@ -301,5 +302,56 @@ func whole(t *testing.T, a *app, ns *server.Server, total uint64, status func() 
 	}
 	if in := mirrored(t, a, "pending_events"); in != 0 {
 		t.Errorf("still behind by %v", in)
+	}
+}
+
+// TestSyncsAreShared: on a disk whose every sync takes 4 ms, 64 clients that each wait for their acknowledgement share the
+// syncs: it does not take one for each message, which would be 250 a second.
+func TestSyncsAreShared(t *testing.T) {
+	var mu sync.Mutex
+	syncs := 0
+	fs := vfs.NewFault(vfs.OS{}, func(op vfs.Op) error {
+		if op.Kind == vfs.OpSync {
+			mu.Lock()
+			syncs++
+			mu.Unlock()
+			time.Sleep(4 * time.Millisecond)
+		}
+		return nil
+	})
+	a := within(t, fs, "mode: ehdb")
+	nc, err := nats.Connect("nats://" + a.gw.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	before := syncs
+	mu.Unlock()
+	const publishers, each = 64, 20
+	var wg sync.WaitGroup
+	for range publishers {
+		wg.Go(func() {
+			for range each {
+				if _, err := js.Publish(t.Context(), "s", nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	n := syncs - before
+	t.Logf("%d syncs for %d messages", n, publishers*each)
+	if n == 0 || n*8 > publishers*each {
+		t.Errorf("%d syncs for %d messages", n, publishers*each)
 	}
 }
