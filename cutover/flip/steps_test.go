@@ -49,6 +49,12 @@ var few = map[string]bool{
 	"gateway rollback-stopped": true, "gateway rollback-recorded": true, "nats rollback-settled": true,
 }
 
+// recorded are the steps at which the other side has the say already.
+var recorded = map[flip.Step]bool{
+	flip.FlipRecorded: true, flip.FlipPromoted: true, flip.FlipReleased: true,
+	flip.RollbackRecorded: true, flip.RollbackReleased: true,
+}
+
 // crossing is a server, a gateway in front of it, and clients.
 type crossing struct {
 	t        *testing.T
@@ -189,8 +195,7 @@ func (x *crossing) cross(step flip.Step, victim string) {
 	x.gw.tell(move)
 	x.gw.await("at " + string(step))
 	want := from
-	switch step {
-	case flip.FlipRecorded, flip.FlipPromoted, flip.FlipReleased, flip.RollbackRecorded, flip.RollbackReleased:
+	if recorded[step] {
 		want = to
 	}
 	if victim == "gateway" {

@@ -17,8 +17,11 @@ func TestFences(t *testing.T) {
 		return flip.Entry{Scope: name, Event: flip.EventReleased, Move: &flip.Move{To: to, At: at.Add(after), Fence: held}}
 	}
 	journal := []flip.Entry{
-		{Scope: s, Event: flip.EventFlip}, moved(s, cutover.Authority, 0, time.Second), moved(other, cutover.Authority, 0, time.Hour),
-		{Scope: s, Event: flip.EventReleased}, moved(s, cutover.Standby, time.Minute, 2*time.Second),
+		{Scope: s, Event: flip.EventFlip},
+		moved(s, cutover.Authority, 0, time.Second),
+		moved(other, cutover.Authority, 0, time.Hour),
+		{Scope: s, Event: flip.EventReleased},
+		moved(s, cutover.Standby, time.Minute, 2*time.Second),
 	}
 	got := fences(journal, s, []face.Fence{{At: at.Add(time.Second), Kind: "rollback", Outcome: "in vain"}})
 	want := []face.Fence{

@@ -168,17 +168,22 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 			return gateway.CourseShow, nil
 		}
 	case changing(verb):
-		if removing(verb) {
-			r.Scope.notes.removals.Add(1)
-		}
-		if renewing(verb) {
-			r.Scope.tracker.forget(rest)
-		}
-		if f := r.Scope.Changed; f != nil {
-			f()
-		}
+		r.Scope.change(verb, rest)
 	}
 	return gateway.CoursePass, nil
+}
+
+// change notes that a request passes which changes the stream, or one of its consumers.
+func (s *Scope) change(verb, consumer []byte) {
+	if removing(verb) {
+		s.notes.removals.Add(1)
+	}
+	if renewing(verb) {
+		s.tracker.forget(consumer)
+	}
+	if f := s.Changed; f != nil {
+		f()
+	}
 }
 
 // upAck decides about an ack.
