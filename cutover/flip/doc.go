@@ -4,6 +4,9 @@
 //
 //	journal   what was decided, durable before it takes effect
 //	engine    streams under watch, and what comes back after a restart
+//	routes    what the relay decides by
+//	follow    what runs while the gateway has the say
+//	steps     the points on the way of a move, for tests
 //	takeover  servers → gateway
 //	giveback  gateway → servers
 //	transfer  what a consumer remembers, from what the servers count and what the relay has seen

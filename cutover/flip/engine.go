@@ -3,7 +3,6 @@ package flip
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -110,15 +109,6 @@ type stream struct {
 	since    time.Time // of phase
 	lastErr  string    // of the last attempt to move it
 	lastMove *Move
-}
-
-// authority is what runs while the gateway has the say about a stream.
-type authority struct {
-	chain  *reverse.Chain // nil: the way back was given up
-	ghosts *reverse.Ghosts
-	nudge  chan struct{} // a client asked for another configuration
-	stop   context.CancelFunc
-	ended  sync.WaitGroup
 }
 
 // Open reads the journal and takes up what it says: streams that are served from here are so before Open returns.
@@ -416,68 +406,6 @@ func (e *Engine) refresh(ctx context.Context, s *stream) error {
 	return nil
 }
 
-// subjects are the filters that the stream stores. Engine.mu is held.
-func (s *stream) subjects() []string {
-	if len(s.config.Subjects) == 0 && s.config.Mirror == nil {
-		return []string{s.name.Stream}
-	}
-	return s.config.Subjects
-}
-
-// setDeliver notes where the consumers of a stream push to, and reports whether that is elsewhere now.
-func (s *stream) setDeliver(e *Engine) (moved bool) {
-	list, err := s.copy.Consumers()
-	if err != nil {
-		return false
-	}
-	var out []string
-	for i := range list {
-		if d := list[i].Config.DeliverSubject; d != "" {
-			out = append(out, d)
-		}
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	moved = !slices.Equal(s.deliver, out)
-	s.deliver = out
-	return moved
-}
-
-// route makes the relay decide by the phases as they are.
-func (e *Engine) route() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var routes []relay.Route
-	for _, s := range e.streams {
-		r := relay.Route{Scope: s.notes, Subjects: s.subjects()}
-		switch s.phase {
-		case PhaseShadow:
-			r.State = relay.Upstream
-		case PhaseFlipping:
-			r.State = relay.Held
-		case PhaseRollingBack:
-			r.State, r.Deliver = relay.HeldHere, s.deliver
-		case PhaseEHDB, PhaseComplete:
-			r.State, r.Deliver = relay.Here, s.deliver
-		}
-		routes = append(routes, r)
-	}
-	t, err := relay.NewTable(e.epoch, routes, e.marked)
-	if err != nil {
-		return err
-	}
-	e.o.Relay.Use(t)
-	return nil
-}
-
-// enter puts a stream into a phase, at once for all messages to come.
-func (e *Engine) enter(s *stream, p Phase) error {
-	e.mu.Lock()
-	s.phase, s.since = p, time.Now()
-	e.mu.Unlock()
-	return e.route()
-}
-
 // record makes an entry durable. Events that change authority begin an epoch.
 func (e *Engine) record(entry *Entry) error {
 	e.mu.Lock()
@@ -503,48 +431,6 @@ func (e *Engine) find(name cutover.Scope) (*stream, error) {
 		return s, nil
 	}
 	return nil, fmt.Errorf("%s is not under watch: ehdbctl shadow start %s", name, name.Flag())
-}
-
-// serve runs what the gateway has to do beside while it has the say about s.
-func (e *Engine) serve(s *stream) {
-	ctx, cancel := context.WithCancel(e.ctx)
-	h := &authority{stop: cancel, nudge: make(chan struct{}, 1)}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s.here = h
-	if s.phase == PhaseComplete {
-		return
-	}
-	h.chain = reverse.NewChain(s.site.Conn(), s.copy, s.up, s.name.Stream, e.epoch, e.o.Logger)
-	h.ghosts = reverse.NewGhosts(s.site.Conn(), s.copy, s.up, s.name.Stream, e.o.Logger)
-	h.ended.Go(func() {
-		if err := h.chain.Run(ctx); errors.Is(err, reverse.ErrForked) {
-			e.o.Logger.Error("Reverse chain of {stream} has ended, a rollback would lose messages: {error}",
-				slog.String("stream", s.name.String()), slog.Any("error", err))
-		}
-	})
-	h.ended.Go(func() { e.follow(ctx, s, h) })
-}
-
-// unserve ends what serve runs.
-func (e *Engine) unserve(s *stream) {
-	e.mu.Lock()
-	h := s.here
-	s.here = nil
-	e.mu.Unlock()
-	if h == nil {
-		return
-	}
-	h.halt()
-	if h.ghosts != nil {
-		h.ghosts.Close()
-	}
-}
-
-// halt ends what runs beside.
-func (h *authority) halt() {
-	h.stop()
-	h.ended.Wait()
 }
 
 // Close ends everything. Who has the say does not change.

@@ -5,11 +5,63 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/reverse"
 )
+
+// authority is what runs while the gateway has the say about a stream.
+type authority struct {
+	chain  *reverse.Chain // nil: the way back was given up
+	ghosts *reverse.Ghosts
+	nudge  chan struct{} // a client asked for another configuration
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
+}
+
+// serve runs what the gateway has to do beside while it has the say about s.
+func (e *Engine) serve(s *stream) {
+	ctx, cancel := context.WithCancel(e.ctx)
+	h := &authority{stop: cancel, nudge: make(chan struct{}, 1)}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.here = h
+	if s.phase == PhaseComplete {
+		return
+	}
+	h.chain = reverse.NewChain(s.site.Conn(), s.copy, s.up, s.name.Stream, e.epoch, e.o.Logger)
+	h.ghosts = reverse.NewGhosts(s.site.Conn(), s.copy, s.up, s.name.Stream, e.o.Logger)
+	h.ended.Go(func() {
+		if err := h.chain.Run(ctx); errors.Is(err, reverse.ErrForked) {
+			e.o.Logger.Error("Reverse chain of {stream} has ended, a rollback would lose messages: {error}",
+				slog.String("stream", s.name.String()), slog.Any("error", err))
+		}
+	})
+	h.ended.Go(func() { e.follow(ctx, s, h) })
+}
+
+// unserve ends what serve runs.
+func (e *Engine) unserve(s *stream) {
+	e.mu.Lock()
+	h := s.here
+	s.here = nil
+	e.mu.Unlock()
+	if h == nil {
+		return
+	}
+	h.halt()
+	if h.ghosts != nil {
+		h.ghosts.Close()
+	}
+}
+
+// halt ends what runs beside.
+func (h *authority) halt() {
+	h.stop()
+	h.ended.Wait()
+}
 
 const (
 	followEvery = time.Second
