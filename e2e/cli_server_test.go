@@ -114,7 +114,6 @@ const serverScript = `
 	server list --sort mem
 	server ping --count 1
 	server report connections
-	server report connections --json
 	server report connections --account A
 	server report connections --state closed --account NONE
 	server report accounts
@@ -185,6 +184,10 @@ const checkScript = `
 	account tls
 	server list
 	server report accounts
+	trace echo hello
+	trace nobody
+	trace s hello
+	trace s --deliver hello
 `
 
 // TestNATSCLIReload has the CLI reload a server's configuration.

@@ -23,10 +23,23 @@ func (c *client) publish(cmd *wire.Command) {
 	if c.unsampled--; c.unsampled < 0 {
 		c.sampled(cmd.Subject, len(cmd.Payload))
 	}
+	var trace *msgTrace
+	if cmd.HeaderLen > 0 && bytes.Contains(cmd.Header(), traceHeader) {
+		var goOn bool
+		if trace, goOn = c.traceOf(cmd); !goOn {
+			return
+		}
+	}
 	if c.renamer != nil {
-		cmd.Subject, _ = c.renamer.Renamed(cmd.Subject)
+		asked := cmd.Subject
+		cmd.Subject, _ = c.renamer.Renamed(asked)
+		trace.mapped(asked, cmd.Subject)
 	}
 	if len(cmd.Subject) > 0 && !c.mayPublish(cmd) { // a mapping that says so loses the message
+		if trace != nil {
+			trace.refused(cmd.Subject)
+			c.sendTrace(trace)
+		}
 		return
 	}
 	if c.options.Verbose {
@@ -36,8 +49,14 @@ func (c *client) publish(cmd *wire.Command) {
 	m := &c.msg
 	m.Subject, m.Reply, m.Header, m.Data = cmd.Subject, cmd.Reply, cmd.Header(), cmd.Data()
 	c.published = true
-	if !c.bus.Publish(m) && len(cmd.Reply) > 0 && c.options.NoResponders {
+	if trace != nil {
+		c.walk(trace, m)
+	}
+	if trace.delivers() && !c.bus.Publish(m) && len(cmd.Reply) > 0 && c.options.NoResponders {
 		c.noResponders(cmd)
+	}
+	if trace != nil {
+		c.sendTrace(trace)
 	}
 }
 

@@ -41,6 +41,9 @@ type Options struct {
 	// GitCommit is shown in INFO; may be empty.
 	GitCommit string
 
+	// Identity is the server as events name it; nil: not at all. It is called when there is an event.
+	Identity func() server.ServerInfo
+
 	// TopTalkers is how many accounts, users and subjects Talkers tells about; 0: none.
 	TopTalkers int
 	// TopSubjectTokens is of how many tokens of a subject Talkers tells.

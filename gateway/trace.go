@@ -66,7 +66,7 @@ func withoutSecrets(doc []byte) string {
 		return "[not valid]"
 	}
 	for key := range fields {
-		same := func(name string) bool { return strings.EqualFold(name, key) } // as the decoder of the options matches them
+		same := func(name string) bool { return strings.EqualFold(name, key) } // as the options' decoder does it
 		if slices.ContainsFunc(secretFields, same) {
 			fields[key] = "[REDACTED]"
 		}

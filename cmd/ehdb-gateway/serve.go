@@ -115,6 +115,7 @@ func (a *app) start(ctx context.Context) error {
 	gwo := gateway.Options{
 		Server: o, Bus: a.router, Logger: a.log.Logger, JetStream: o.JetStream, GitCommit: revision(), Observer: a,
 		Limits: connLimits(a.cfg), TopTalkers: a.cfg.EHDB.TopTalkers, TopSubjectTokens: a.cfg.EHDB.TopTokens,
+		Identity: a.identity,
 	}
 	if tenants != nil {
 		a.tenants, gwo.Accounts = tenants, tenants.accounts

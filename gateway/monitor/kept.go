@@ -12,7 +12,7 @@ const (
 	keptMaxAge   = 5 * time.Second       // no answer is older
 	renewAfter   = time.Second           // the shortest time from one to the next
 	renewShare   = 10                    // one part in so many of the time goes into drawing up, if that is enough
-	keptUnasked  = 6 * time.Minute       // after which nobody seems to be interested any more: some ask every five minutes
+	keptUnasked  = 6 * time.Minute       // after which nobody seems to be interested: some ask every five minutes
 	keptMaxBytes = 64 << 20              // of all answers kept
 )
 

@@ -81,6 +81,7 @@ type Identity struct {
 	Account string // the account whose subjects it sees, "$G" by default
 	User    string // for logs and for the credentials an upstream needs; may be empty
 	ID      uint64 // the client id (cid), 0 for services
+	Stream  string // the stream that a service is; empty for all else
 	NoEcho  bool   // do not deliver a party's own messages to itself
 }
 
@@ -106,6 +107,34 @@ type Renamer interface {
 	// stays as it is.
 	Renamed(subject []byte) (to []byte, changed bool)
 }
+
+// Tracer is a Session that can tell whom a message would reach.
+type Tracer interface {
+	// Trace calls step for each station of m's way in the session's account, in no order, and delivers nothing. Of a
+	// queue group it is any member that might get the message.
+	Trace(m *Msg, step func(*Step))
+}
+
+// Step is a station on a message's way: a receiver, or an import by which it leaves the account.
+type Step struct {
+	Kind     StepKind
+	Account  string   // where the step leads to
+	From, To string   // of a service import: the subject before and after; of a stream import To alone
+	Filter   string   // of a receiver: what it is subscribed to
+	Queue    string   // and as a member of which group
+	Party    Kind     // and what it is
+	Identity Identity // and who
+}
+
+// StepKind says what a Step is.
+type StepKind uint8
+
+// The kinds of steps.
+const (
+	StepReceiver StepKind = iota + 1
+	StepServiceImport
+	StepStreamImport
+)
 
 // Session is one party's hold on the bus.
 type Session interface {

@@ -140,6 +140,7 @@ func (s *Stream) open(set *settings) error {
 		return err
 	}
 	s.flusher.use(output)
+	id.Stream = s.o.Config.Name
 	if s.input, err = s.o.Bus.Open(bus.KindService, id, s); err != nil {
 		return err
 	}
