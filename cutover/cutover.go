@@ -8,6 +8,7 @@
 //	parity     compares the two, and what was acknowledged
 //	flip       changes who has the say, either way
 //	reverse    keeps the servers equal to a stream that is served here
+//	probe      asks both sides the same, and compares what they answer and how fast
 //	gate       whether it may be changed
 //	face       what operators see of it
 //	console    the page on which they do
@@ -58,6 +59,8 @@ var (
 	ErrNoStream = errors.New("no such stream")
 	// ErrNoRecord says that there is no record with that sequence: it was removed or never stored.
 	ErrNoRecord = errors.New("no such record")
+	// ErrNoConsumer says that the stream has no consumer of that name.
+	ErrNoConsumer = errors.New("no such consumer")
 	// ErrRole says that the stream is not in the role which the call is for.
 	ErrRole = errors.New("the stream is in another role")
 	// ErrIncarnation says that a stream of that name is there, but another one: made at another time.
@@ -144,6 +147,16 @@ type Copy interface {
 	ImportConsumer(ctx context.Context, c *ConsumerCopy) error
 	// DeleteConsumer removes one: no error if there is none.
 	DeleteConsumer(ctx context.Context, name string) error
+	// ServeConsumer makes a consumer of a standby deliver to clients what is visible here and take their acks, from the
+	// state that it has. One that is served already is left alone: it is to be called again after the data directory
+	// was opened anew. Nothing is removed from the stream by acks. Errors: ErrNoConsumer; ErrRole, the stream is the
+	// authority.
+	ServeConsumer(ctx context.Context, name string) error
+	// RestConsumer ends that: it has done with all acks that came in before, durably, and waiting pull requests were told
+	// so. On an error it is served on.
+	RestConsumer(ctx context.Context, name string) error
+	// Served returns the consumers of a standby that are served, sorted.
+	Served() []string
 }
 
 // DedupEntry is a message id that the deduplication window remembers.

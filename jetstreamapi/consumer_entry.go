@@ -75,12 +75,12 @@ func (c *consumerEntry) start(state *storage.StateLog, held bool) error {
 		Name:    c.name,
 		Config:  cfg,
 		Created: c.created,
-		Stream:  e.stream,
+		Stream:  e.asStream(),
 		State:   state,
 		Bus:     a.svc.opts.Bus,
 		Sched:   a.svc.sched,
 		Acked: func(seq uint64) {
-			if o := self.Load(); o != nil && !consumer.Peeks(&cfg) {
+			if o := self.Load(); o != nil && e.stream != nil && !consumer.Peeks(&cfg) {
 				e.stream.Acked(o, seq)
 			}
 		},
@@ -95,8 +95,10 @@ func (c *consumerEntry) start(state *storage.StateLog, held bool) error {
 	}
 	self.Store(o)
 	c.consumer = o
-	c.detach = e.stream.Attach(c.observer(), o.Wake)
-	o.Wake(e.stream.Log().Visible()) // what became visible before Attach woke nobody
+	if e.stream != nil {
+		c.detach = e.stream.Attach(c.observer(), o.Wake)
+	}
+	o.Wake(e.log.Visible()) // what became visible before Attach woke nobody
 	if err := c.open(); err != nil {
 		c.stop(jsapi.StatusShutdown)
 		return fmt.Errorf("consumer %s of stream %s: %w", c.name, e.name, err)

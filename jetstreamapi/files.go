@@ -183,6 +183,7 @@ func (a *account) takeOffline(cause error) {
 	a.mu.Unlock()
 	for _, e := range standbys {
 		e.standby.close()
+		e.endServed(jsapi.StatusShutdown)
 	}
 	a.stopAssets(gone)
 }

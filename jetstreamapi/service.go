@@ -113,6 +113,7 @@ func (s *Service) Stop(context.Context) error {
 	}
 	for _, a := range accounts {
 		a.stopAssets(a.sortedStreams(""))
+		a.endServed()
 	}
 	s.upstreams.Close()
 	s.sched.Close()

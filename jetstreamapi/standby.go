@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/consumer"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/stream"
 	"github.com/noetl/ehdb-gateway/storage"
@@ -39,6 +41,8 @@ type standby struct {
 	closed bool       // nothing may be changed any more
 
 	dedupe []stream.Remembered // what the dedup window has besides the log; guarded by mu
+
+	served atomic.Pointer[[]*consumer.Consumer] // those that run, see standby_serve.go; nil: none
 
 	moving sync.Mutex
 	moved  chan struct{} // closed when the visible position moves; nil: nobody waits
@@ -74,7 +78,10 @@ func (s *standby) close() {
 // keep makes the entry a standby over log.
 func (e *streamEntry) keep(log *storage.Log) {
 	e.log = log
-	log.OnVisible(func(uint64, error) { e.standby.wake() })
+	log.OnVisible(func(visible uint64, _ error) {
+		e.standby.wake()
+		e.wakeServed(visible)
+	})
 }
 
 func (a *account) addStandby(e *streamEntry) {
@@ -103,6 +110,7 @@ func (a *account) forgetStandbys() {
 	a.mu.Unlock()
 	for _, e := range gone {
 		e.standby.close()
+		e.endServed(jsapi.StatusShutdown)
 		if !e.memory {
 			continue
 		}
@@ -210,6 +218,7 @@ func (e *streamEntry) advance(last uint64, at int64) error {
 func (e *streamEntry) removeRecords(seqs []uint64) error {
 	return e.change(func(log *storage.Log) error {
 		_, err := log.Delete(seqs, false, nil)
+		e.trimServed()
 		return err
 	})
 }
@@ -224,6 +233,7 @@ func (e *streamEntry) removeBelow(first uint64) error {
 			return nil
 		}
 		_, err := log.Purge(nil, first, 0, nil)
+		e.trimServed()
 		return err
 	})
 }
@@ -248,6 +258,7 @@ func (a *account) removeStandby(e *streamEntry, done storage.Done) error {
 	a.mu.Unlock()
 	e.standby.close()
 	for _, c := range consumers {
+		c.stop(jsapi.StatusConsumerDeleted)
 		if err := c.dropState(); err != nil {
 			c.logger().Warn("the state of a deleted consumer stays for now", slog.Any("error", err))
 		}

@@ -46,6 +46,9 @@ func (e *streamEntry) importConsumer(in *cutover.ConsumerCopy, done storage.Done
 	}
 	s := consumer.FromNATS(cfg, &in.State, time.Now().UnixNano())
 	old := e.findConsumer(in.Name)
+	if e.role == roleStandby && old != nil && old.consumer != nil {
+		return fmt.Errorf("%w: consumer %s is served from here", cutover.ErrRole, in.Name)
+	}
 	if e.role == roleStandby && old != nil && old.offline == nil && old.created.Equal(in.Created) {
 		return old.reimport(cfg, &s, in.Exact, done)
 	}

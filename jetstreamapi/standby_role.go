@@ -65,6 +65,9 @@ func (e *streamEntry) enterAuthority(durable storage.Done) (*streamEntry, error)
 	if err := a.checkPromotion(e); err != nil {
 		return nil, err
 	}
+	if name, served := e.isServed(); served {
+		return nil, fmt.Errorf("%w: consumer %s is served from here: end that first", cutover.ErrRole, name)
+	}
 	e.standby.close()
 	ne := e.reborn(roleAuthority)
 	ne.standby.dedupe = e.standby.dedupe

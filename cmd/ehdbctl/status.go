@@ -84,6 +84,12 @@ func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
 		fmt.Fprintf(w, "  queue     NOT CONSERVED: %d + %d in, %d out, %d pending\n", s.Copy.Enqueued,
 			s.Copy.EnqueuedAfterWait, s.Copy.Drained, s.Copy.Pending)
 	}
+	for i := range s.Canaries {
+		c := &s.Canaries[i]
+		fmt.Fprintf(w, "  canary    %s served from here since %s: delivered %d, acked to %d, held %d; the servers' equal %s ago%s\n",
+			c.Consumer, c.Since.Format(time.DateTime), c.Delivered, c.AckFloor, c.Pending, ago(st.At, c.Mirrored),
+			prefixed("; ERROR ", c.Error))
+	}
 	printBack(w, &s.Back)
 	if s.Reverse != nil {
 		fmt.Fprintf(w, "  reverse   the servers have %d, lag %d msgs / %s  %s%s\n", s.Reverse.Last, s.Reverse.Lag,
@@ -98,6 +104,13 @@ func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
 	if s.Next != "" {
 		fmt.Fprintf(w, "  NEXT  %s\n", s.Next)
 	}
+}
+
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
 }
 
 func printBack(w io.Writer, b *face.RollbackCard) {

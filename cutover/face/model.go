@@ -100,12 +100,27 @@ type StreamState struct {
 	Back    RollbackCard   `json:"rollback"`
 	Reverse *ReverseState  `json:"reverse,omitempty"`
 	Fences  []Fence        `json:"fences"` // the latest last
-	LastErr string         `json:"last_error,omitempty"`
+	// Canaries are the consumers that are served from here while the servers have the say about the stream.
+	Canaries []Canary `json:"canaries,omitempty"`
+	LastErr  string   `json:"last_error,omitempty"`
 
 	// Legal are the verbs that may be used now, Next is the one that is due, Undo takes the last one back.
 	Legal []string `json:"legal"`
 	Next  string   `json:"next,omitempty"`
 	Undo  string   `json:"undo,omitempty"`
+}
+
+// Canary is a consumer that is served from here while the servers have the say about its stream.
+type Canary struct {
+	Consumer  string    `json:"consumer"`
+	Since     time.Time `json:"since"`
+	By        string    `json:"by,omitempty"`
+	Abort     []string  `json:"abort_on,omitempty"` // gates that end it when they fail
+	Delivered uint64    `json:"delivered_seq"`      // here
+	AckFloor  uint64    `json:"ack_floor_seq"`      // here
+	Pending   int       `json:"pending"`            // delivered here without an ack
+	Mirrored  time.Time `json:"mirrored"`           // when the servers' consumer was last where this one was
+	Error     string    `json:"error,omitempty"`    // why it is not
 }
 
 // Position is what a side holds.

@@ -105,6 +105,7 @@ type stream struct {
 	phase    Phase
 	config   server.StreamConfig
 	deliver  []string // where consumers push to
+	canaries map[string]*canary
 	here     *authority
 	since    time.Time // of phase
 	lastErr  string    // of the last attempt to move it
@@ -157,6 +158,9 @@ func (e *Engine) resume(ctx context.Context, name cutover.Scope, st *standing) e
 			return err
 		}
 		e.shadow(s, c.Config())
+		if err := e.resumeCanaries(s, st.canaries); err != nil {
+			return err
+		}
 		if len(st.dormant) > 0 { // the rollback ended before they were made
 			g := reverse.NewGhosts(s.site.Conn(), c, s.up, name.Stream, e.o.Logger)
 			e.running.Go(func() {
@@ -204,7 +208,12 @@ func (e *Engine) newStream(name cutover.Scope, c cutover.Copy) (*stream, error) 
 			}
 		},
 		Barrier: s.barrier,
-		Stray:   func(reply []byte) { e.stray(s, string(reply)) },
+		Stray:   func(consumer, reply []byte) { e.stray(s, string(consumer), string(reply)) },
+		Mirror: func(a *relay.Mirrored) {
+			if c := e.canaryNamed(s, a.Consumer); c != nil {
+				c.mirror.acked(a)
+			}
+		},
 		Changed: func() { e.nudge(s) },
 	})
 	return s, nil
@@ -271,11 +280,14 @@ func (e *Engine) nudge(s *stream) {
 	}
 }
 
-func (e *Engine) stray(s *stream, reply string) {
+func (e *Engine) stray(s *stream, consumer, reply string) {
 	e.mu.Lock()
-	h := s.here
+	h, c := s.here, s.canaries[consumer]
 	e.mu.Unlock()
-	if h != nil && h.ghosts != nil {
+	switch {
+	case c != nil:
+		c.ghost.Stray(reply)
+	case h != nil && h.ghosts != nil:
 		h.ghosts.Stray(reply)
 	}
 }
@@ -298,6 +310,11 @@ func (e *Engine) Watch(ctx context.Context, name cutover.Scope, by string) error
 		return err
 	}
 	e.changed(name)
+	if s, err := e.find(name); err == nil { // what was delivered up to here was not seen
+		if infos, err := s.up.Consumers(ctx); err == nil {
+			s.notes.Settle(infos)
+		}
+	}
 	return nil
 }
 
@@ -397,6 +414,7 @@ func (e *Engine) refresh(ctx context.Context, s *stream) error {
 		return err
 	}
 	s.notes.Settle(consumers)
+	e.checkCanaries(ctx, s, consumers)
 	e.mu.Lock()
 	moved := s.configured(info.Config)
 	e.mu.Unlock()
@@ -430,7 +448,7 @@ func (e *Engine) find(name cutover.Scope) (*stream, error) {
 	if s := e.streams[name]; s != nil {
 		return s, nil
 	}
-	return nil, fmt.Errorf("%s is not under watch: ehdbctl shadow start %s", name, name.Flag())
+	return nil, fmt.Errorf("%w: %s is not under watch: ehdbctl shadow start %s", cutover.ErrNoStream, name, name.Flag())
 }
 
 // Close ends everything. Who has the say does not change.
@@ -472,6 +490,7 @@ type View struct {
 	Capture  Capture // nil: none yet
 	Scope    *relay.Scope
 	Config   server.StreamConfig
+	Canaries map[string]bool // the consumers that are served from here by themselves
 }
 
 // View returns a stream under watch.
@@ -482,7 +501,11 @@ func (e *Engine) View(name cutover.Scope) (*View, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return &View{s.phase, s.copy, s.up, s.cap.get(), s.notes, s.config}, nil
+	v := &View{s.phase, s.copy, s.up, s.cap.get(), s.notes, s.config, make(map[string]bool)}
+	for consumer := range s.canaries {
+		v.Canaries[consumer] = true
+	}
+	return v, nil
 }
 
 // Journal returns what was decided, oldest first.

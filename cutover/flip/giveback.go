@@ -311,6 +311,9 @@ func (e *Engine) Forget(ctx context.Context, name cutover.Scope, by string) erro
 	if phase != PhaseShadow {
 		return fmt.Errorf("%w: %s is in phase %s: roll it back first", ErrRefused, name, phase)
 	}
+	if err := e.endCanaries(ctx, s, MoveOptions{By: by, Reason: "the stream is not watched any more"}); err != nil {
+		return err
+	}
 	s.cap.stop()
 	if err := e.record(&Entry{Scope: name, Event: EventForget, By: by}); err != nil {
 		return err

@@ -30,6 +30,8 @@ const (
 	EventAbort          Event = "abort"           // what an intent began ended without effect
 	EventReleased       Event = "released"        // what a flip or a rollback was to do behind its record is done
 	EventComplete       Event = "complete"        // the way back was given up
+	EventCanary         Event = "canary"          // a consumer is served from here
+	EventCanaryEnd      Event = "canary_end"      // it is served by the servers
 )
 
 // Entry is one line of the journal.
@@ -46,6 +48,9 @@ type Entry struct {
 	Dormant []cutover.ConsumerCopy `json:"dormant,omitempty"`
 	// Move is what the move came to, of EventReleased.
 	Move *Move `json:"move,omitempty"`
+	// Consumer is that of a canary, and Abort the gates that end it.
+	Consumer string   `json:"consumer,omitempty"`
+	Abort    []string `json:"abort_on,omitempty"`
 }
 
 // journal is the file of the entries: each a line of JSON behind its checksum.
@@ -156,6 +161,7 @@ type standing struct {
 	since                   time.Time              // of the last change of authority
 	dormant                 []cutover.ConsumerCopy // of the last rollback, if they may not be there yet
 	move                    *Move                  // the last one
+	canaries                map[string]Canary
 }
 
 // standings replays the journal.
@@ -186,6 +192,13 @@ func standings(entries []Entry) (of map[cutover.Scope]*standing, epoch uint64) {
 			s.dormant, s.move = nil, cmp.Or(e.Move, s.move)
 		case EventComplete:
 			s.complete = true
+		case EventCanary:
+			if s.canaries == nil {
+				s.canaries = make(map[string]Canary)
+			}
+			s.canaries[e.Consumer] = Canary{Consumer: e.Consumer, Since: e.Time, By: e.By, Abort: e.Abort}
+		case EventCanaryEnd:
+			delete(s.canaries, e.Consumer)
 		}
 	}
 	return of, epoch

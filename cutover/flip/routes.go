@@ -43,7 +43,7 @@ func (e *Engine) route() error {
 		r := relay.Route{Scope: s.notes, Subjects: s.subjects()}
 		switch s.phase {
 		case PhaseShadow:
-			r.State = relay.Upstream
+			r.State, r.Consumers = relay.Upstream, s.served()
 		case PhaseFlipping:
 			r.State = relay.Held
 		case PhaseRollingBack:
@@ -67,4 +67,16 @@ func (e *Engine) enter(s *stream, p Phase) error {
 	s.phase, s.since = p, time.Now()
 	e.mu.Unlock()
 	return e.route()
+}
+
+// served is where the consumers are that are served from here by themselves; nil: there are none. Engine.mu is held.
+func (s *stream) served() map[string]relay.State {
+	if len(s.canaries) == 0 {
+		return nil
+	}
+	out := make(map[string]relay.State, len(s.canaries))
+	for name, c := range s.canaries {
+		out[name] = c.state
+	}
+	return out
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/relay"
 	"github.com/noetl/ehdb-gateway/cutover/reverse"
 	"github.com/noetl/ehdb-gateway/internal/bus"
 )
@@ -223,6 +224,11 @@ func (e *Engine) attempts(
 	if list := e.refusals(ctx, s, to); len(list) > 0 && !o.Emergency {
 		return nil, fmt.Errorf("%w: %s: %v", ErrRefused, name, list)
 	}
+	if to == cutover.Authority { // they go on here with the others, from where they are on the servers
+		if err := e.endCanaries(ctx, s, MoveOptions{By: o.By, Reason: "the stream is moved", Fence: o.Fence}); err != nil {
+			return nil, err
+		}
+	}
 	m := &Move{Scope: name, To: to}
 	for m.Attempts = 1; ; m.Attempts++ {
 		err = try(ctx, s, &o, m)
@@ -425,8 +431,10 @@ func (e *Engine) promote(s *stream) {
 }
 
 // pullHere continues the pull requests that the servers hold.
-func (e *Engine) pullHere(s *stream) {
-	list := e.o.Relay.MovePulls(s.notes)
+func (e *Engine) pullHere(s *stream) { e.pullConsumer(s, e.o.Relay.MovePulls(s.notes, "")) }
+
+// pullConsumer continues pull requests here.
+func (e *Engine) pullConsumer(s *stream, list []relay.Pull) {
 	if len(list) == 0 {
 		return
 	}

@@ -1,5 +1,7 @@
 package gate
 
+import "slices"
+
 // Names of facts. A yes is 1, a no 0.
 const (
 	ControlsOKTicks   = "controls.ok_ticks"               // how many times in a row all controls were as expected
@@ -173,6 +175,16 @@ var table = []gate{
 		{fact: BakeRestarts, op: atLeast, limit: by{1, 0}, age: live, grows: true},
 		zero(ReverseLag, live), yes(Credentials, by{day, day}), yes(SecondApprover, by{hour, hour}),
 	}},
+}
+
+// NoGate returns the first of some ids that is of no gate; empty: all are.
+func NoGate(ids []string) string {
+	for _, id := range ids {
+		if !slices.ContainsFunc(table, func(g gate) bool { return g.id == id }) {
+			return id
+		}
+	}
+	return ""
 }
 
 // FactNames returns all facts that the gates ask for, gate by gate.

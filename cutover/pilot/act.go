@@ -241,8 +241,21 @@ func (p *Pilot) Shadow(ctx context.Context, r face.ShadowRequest) error {
 }
 
 // Canary implements face.Engine.
-func (p *Pilot) Canary(context.Context, face.CanaryRequest) error {
-	return fmt.Errorf("%w: a consumer alone is not served from here; move a small stream first", face.ErrUnsupported)
+func (p *Pilot) Canary(ctx context.Context, r face.CanaryRequest) error {
+	o := flip.MoveOptions{By: r.By, Reason: r.Reason}
+	var err error
+	if r.Remove {
+		err = p.engine.EndCanary(ctx, r.Scope, r.Consumer, o)
+	} else {
+		if id := gate.NoGate(r.Abort); id != "" {
+			return fmt.Errorf("%w: no gate %s: there are G1 to G24", face.ErrRefused, id)
+		}
+		err = p.engine.Canary(ctx, r.Scope, r.Consumer, r.Abort, o)
+	}
+	if errors.Is(err, cutover.ErrNoStream) || errors.Is(err, cutover.ErrNoConsumer) {
+		return unknown(err)
+	}
+	return refused(err)
 }
 
 // Throttle implements face.Engine.

@@ -86,6 +86,7 @@ func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, expect string) (
 	p.leaseFact(c)
 	p.headroom(ctx, c, scope, v)
 	p.drillFacts(c)
+	p.probeFacts(c, scope)
 	return c.facts, nil
 }
 

@@ -84,6 +84,7 @@ type Pilot struct {
 	start  time.Time
 	lease  *lease
 	strays strays
+	probes probes
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 
@@ -114,6 +115,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	p := &Pilot{
 		o: o, book: parity.NewBook(0), start: time.Now(), seen: make(map[cutover.Scope]*seen),
 		postponed: make(map[cutover.Scope]chan bool), moved: make(chan struct{}),
+		probes: newProbes(),
 	}
 	var err error
 	p.parity, err = parity.New(parity.Options{
@@ -150,6 +152,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	p.ended.Go(func() { p.parity.Run(run) })
 	p.ended.Go(func() { p.run(run) })
 	p.ended.Go(func() { p.keep(run) })
+	p.ended.Go(func() { p.ask(run) })
 	p.ended.Go(func() { p.guard(run) })
 	return p, nil
 }
@@ -374,7 +377,7 @@ func consumerOf(v *flip.View, i *server.ConsumerInfo) parity.Consumer {
 		Name: i.Name, Config: *i.Config, Side: "nats", Delivered: i.Delivered.Stream, AckFloor: i.AckFloor.Stream,
 		Pending: i.NumPending, AckPending: uint64(max(i.NumAckPending, 0)), //nolint:gosec // not negative
 		Redelivered: uint64(max(i.NumRedelivered, 0)), //nolint:gosec // not negative
-		Exact:       i.NumAckPending == 0 || v.Scope.Exact(i),
+		Exact:       i.NumAckPending == 0 || v.Scope.Exact(i) || v.Canaries[i.Name],
 	}
 	if !c.Exact {
 		c.WorstCase = c.AckPending

@@ -69,6 +69,8 @@ func verdict(st *face.Status) string {
 		switch {
 		case s.LastErr != "":
 			return fmt.Sprintf("%s: the last move failed: %s", s.Scope, s.LastErr)
+		case failedCanary(s) != "":
+			return fmt.Sprintf("%s: %s", s.Scope, failedCanary(s))
 		case s.Copy.Error != "":
 			return fmt.Sprintf("%s: the copy does not follow: %s", s.Scope, s.Copy.Error)
 		case s.Phase == face.PhaseEHDB && !s.Back.Lossless:
@@ -81,6 +83,16 @@ func verdict(st *face.Status) string {
 		}
 	}
 	return fmt.Sprintf("%d of %d streams are served from here, nothing differs", here, len(st.Streams))
+}
+
+// failedCanary is what is wrong with one of the consumers that are served from here.
+func failedCanary(s *face.StreamState) string {
+	for i := range s.Canaries {
+		if c := &s.Canaries[i]; c.Error != "" {
+			return fmt.Sprintf("consumer %s is served from here, and the servers' is not where it is: %s", c.Consumer, c.Error)
+		}
+	}
+	return ""
 }
 
 // streamState is how a stream stands.
@@ -96,7 +108,7 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 	s := &face.StreamState{
 		Scope: scope, Epoch: st.Epoch, Authority: "nats", Since: st.Since, LastErr: st.LastErr,
 		ReversibleUntil: "complete", NATS: position(ctx, v.Upstream), EHDB: position(ctx, v.Copy),
-		Latency: []face.Latency{}, Fences: []face.Fence{}, Legal: []string{},
+		Latency: p.latencies(scope.Account), Fences: []face.Fence{}, Legal: []string{},
 	}
 	c := st.Counts
 	s.Ledger = face.LedgerState{
@@ -105,6 +117,9 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 	}
 	_, s.Ledger.Last, _ = p.book.Span(scope)
 	phase(s, st.Phase)
+	if err := p.canaries(s); err != nil {
+		return nil, unknown(err)
+	}
 	s.Copy = copyState(v)
 	if par, err := p.parity.Status(scope); err == nil {
 		s.Parity = &par
@@ -136,12 +151,28 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 	return s, nil
 }
 
+// canaries fills in the consumers that are served from here.
+func (p *Pilot) canaries(s *face.StreamState) error {
+	list, err := p.engine.Canaries(s.Scope)
+	for _, c := range list {
+		s.Canaries = append(s.Canaries, face.Canary{
+			Consumer: c.Consumer, Since: c.Since, By: c.By, Abort: c.Abort, Delivered: c.Delivered, AckFloor: c.AckFloor,
+			Pending: c.Pending, Mirrored: c.At, Error: c.Error,
+		})
+	}
+	if len(list) > 0 && s.Phase == face.PhaseShadow {
+		s.Phase, s.Legal = face.PhaseCanary, []string{"canary rm", "canary add", "flip"}
+		s.Undo = "ehdbctl canary rm --scope consumer=" + s.Scope.Stream + "/" + list[len(list)-1].Consumer
+	}
+	return err
+}
+
 // phase fills in what follows from a phase.
 func phase(s *face.StreamState, p flip.Phase) {
 	arg := " " + s.Scope.Flag()
 	switch p {
 	case flip.PhaseShadow:
-		s.Phase, s.Legal = face.PhaseShadow, []string{"flip", "shadow stop", "shadow reset"}
+		s.Phase, s.Legal = face.PhaseShadow, []string{"flip", "canary add", "shadow stop", "shadow reset"}
 		s.Next = "ehdbctl gates" + arg
 	case flip.PhaseFlipping:
 		s.Phase, s.Busy = face.PhaseShadow, "flip: held"
@@ -291,7 +322,9 @@ func event(id uint64, e *flip.Entry) face.Event {
 		flip.EventFlip:     fmt.Sprintf("served from here, behind sequence %d", e.Last),
 		flip.EventRollback: fmt.Sprintf("served by the servers, behind sequence %d", e.Last),
 		flip.EventAbort:    "ended without effect", flip.EventComplete: "the way back was given up",
-		flip.EventReleased: "all that was to be done behind that is done",
+		flip.EventReleased:  "all that was to be done behind that is done",
+		flip.EventCanary:    "consumer " + e.Consumer + " is served from here",
+		flip.EventCanaryEnd: "consumer " + e.Consumer + " is served by the servers",
 	}[e.Event]
 	if m := e.Move; m != nil {
 		text += fmt.Sprintf("; it was held for %v", m.Fence.Round(time.Millisecond))

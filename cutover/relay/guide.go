@@ -57,6 +57,7 @@ const (
 	kindPull
 	kindAck
 	kindList
+	kindMirror // an ack that the servers are told of as well
 )
 
 // Up implements gateway.Guide.
@@ -146,16 +147,17 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 	}
 	verb, stream, rest := apiStream(subject)
 	if verb == nil {
+		g.relay.unknown.look(subject)
 		return g.upList(a, subject, reply), nil
 	}
 	r := a.ofStream(stream)
 	if r == nil {
 		return gateway.CoursePass, nil
 	}
-	switch {
-	case r.State.held():
+	switch s := r.requested(verb, rest); {
+	case s.held():
 		return gateway.CoursePass, t.next
-	case r.State == Here:
+	case s == Here:
 		if f := r.Scope.Changed; f != nil && changing(verb) {
 			f()
 		}
@@ -186,6 +188,22 @@ func (s *Scope) change(verb, consumer []byte) {
 	}
 }
 
+// requested is the state that counts for a request: what asks a consumer for messages goes to who serves it. Other
+// requests about a consumer that is served from here are the servers' to answer, but wait while it changes sides.
+func (r *Route) requested(verb, rest []byte) State {
+	if len(r.Consumers) == 0 || !bytes.HasPrefix(verb, consumerVerb) {
+		return r.State
+	}
+	name, _, _ := bytes.Cut(rest, dot)
+	s := r.consumer(name)
+	if s == Here && !bytes.Equal(verb, msgNext) {
+		return r.State
+	}
+	return s
+}
+
+var consumerVerb = []byte("CONSUMER.")
+
 // upAck decides about an ack.
 func (g *guide) upAck(t *Table, a *account, subject []byte) (gateway.Course, <-chan struct{}) {
 	ack, ok := jsapi.ParseAckSubject(subject)
@@ -196,10 +214,13 @@ func (g *guide) upAck(t *Table, a *account, subject []byte) (gateway.Course, <-c
 	if r == nil {
 		return gateway.CoursePass, nil
 	}
-	switch {
-	case r.State.held():
+	switch s := r.consumer(ack.Consumer); {
+	case s.held():
 		return gateway.CoursePass, t.next
-	case r.State == Here:
+	case s == Here:
+		if r.State != Here {
+			g.sending = sending{kindMirror, r}
+		}
 		return gateway.CourseLocal, nil
 	}
 	if f := r.Scope.Barrier; f != nil {
@@ -237,6 +258,15 @@ func (g *guide) Sent(m *bus.Msg) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.lists.add(m.Reply)
+	case kindMirror:
+		ack, ok := jsapi.ParseAckSubject(m.Subject)
+		if f := s.route.Scope.Mirror; f != nil && ok {
+			kind, _ := jsapi.ParseAckBody(m.Data)
+			f(&Mirrored{
+				Msg: m, Consumer: string(ack.Consumer), Seq: ack.StreamSeq,
+				Done: kind == jsapi.AckDone || kind == jsapi.AckTerm, Next: kind == jsapi.AckNext,
+			})
+		}
 	case kindNone:
 	}
 }
@@ -272,10 +302,10 @@ func (g *guide) Down(subject, reply []byte, header bool) gateway.Course {
 //nolint:revive // header is what the message has
 func (g *guide) downJetStream(t *Table, a *account, reply []byte, header bool) (gateway.Course, bool) {
 	ack, delivery := jsapi.ParseAckSubject(reply)
-	stream := ack.Stream
+	stream, consumer := ack.Stream, ack.Consumer
 	if !delivery {
 		var ok bool
-		if stream, _, _, ok = jsapi.ParseFlowControlSubject(reply); !ok {
+		if stream, consumer, _, ok = jsapi.ParseFlowControlSubject(reply); !ok {
 			return gateway.CoursePass, false
 		}
 	}
@@ -283,9 +313,9 @@ func (g *guide) downJetStream(t *Table, a *account, reply []byte, header bool) (
 	switch {
 	case r == nil:
 		return gateway.CoursePass, true
-	case r.State.here():
+	case r.State.here() || r.consumer(consumer).here():
 		if f := r.Scope.Stray; f != nil {
-			f(reply)
+			f(consumer, reply)
 		}
 		return gateway.CourseDrop, true
 	case !delivery:

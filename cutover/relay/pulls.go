@@ -116,15 +116,15 @@ type Pull struct {
 	Request  []byte
 }
 
-// MovePulls returns what is left of the pull requests for a stream that the servers upstream hold. From now on clients
-// do not hear from the servers about them.
-func (r *Relay) MovePulls(s *Scope) (list []Pull) {
+// MovePulls returns what is left of the pull requests for a stream, or one of its consumers if that is named, that the
+// servers upstream hold. From now on clients do not hear from the servers about them.
+func (r *Relay) MovePulls(s *Scope, consumer string) (list []Pull) {
 	now := time.Now()
 	for _, g := range r.all() {
 		g.mu.Lock()
 		g.pulls.prune(now)
 		for _, q := range g.pulls.list {
-			if q.scope != s || q.moved {
+			if q.scope != s || q.moved || consumer != "" && q.consumer != consumer {
 				continue
 			}
 			q.moved = true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/gateway"
+	"github.com/noetl/ehdb-gateway/internal/bus"
 )
 
 // Relay is the gateway's Director. Safe for concurrent use.
@@ -16,6 +17,8 @@ type Relay struct {
 	table atomic.Pointer[Table]
 	// info is how a stream stands here, nil if it is not; for lists.
 	info atomic.Pointer[func(cutover.Scope) *server.StreamInfo]
+
+	unknown unknown
 
 	mu     sync.Mutex
 	guides map[*guide]struct{}
@@ -109,9 +112,12 @@ type hooks struct {
 	Offered func(consumer []byte, seq uint64)
 	// Barrier returns a channel to wait on before an ack of a message passes, nil if it may pass.
 	Barrier func(seq uint64) <-chan struct{}
-	// Stray is told of what the servers have sent to a client though the stream is Here: the reply subject of a
-	// delivery, or of a request of flow control.
-	Stray func(reply []byte)
+	// Stray is told of what the servers have sent to a client though the stream, or the consumer, is Here: the reply
+	// subject of a delivery, or of a request of flow control.
+	Stray func(consumer, reply []byte)
+	// Mirror is shown an ack for a consumer that is served from here while the servers have the say about the stream. It
+	// may change where it is to be confirmed (the Reply of its Msg, which is borrowed).
+	Mirror func(*Mirrored)
 	// Changed is told that an API request which may change the stream has passed.
 	Changed func()
 }
@@ -133,6 +139,15 @@ type Noted struct {
 	MsgID   string
 	Hash    uint64 // cutover.Hash of what was published
 	Time    int64  // when the PubAck passed, in Unix nanoseconds
+}
+
+// Mirrored is an ack for a consumer that is served from here alone.
+type Mirrored struct {
+	Msg      *bus.Msg
+	Consumer string
+	Seq      uint64
+	Done     bool // the message is done: not a NAK, not progress
+	Next     bool // it asks for the next message, with Reply as the inbox
 }
 
 // counters are the denominators of what was noted.

@@ -128,7 +128,7 @@ func (n *notes) options() relay.Options {
 			defer n.mu.Unlock()
 			n.acked = append(n.acked, *a)
 		},
-		Stray: func(reply []byte) {
+		Stray: func(_, reply []byte) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.stray = append(n.stray, string(reply))

@@ -34,6 +34,17 @@ type Route struct {
 	// Deliver are the subjects that its consumers push to. Of interest when State is Here or HeldHere: what the servers
 	// still send there is not for clients.
 	Deliver []string
+	// Consumers are those that are served by another than the stream: Here, HeldHere, or Held on their way. The rest of
+	// the stream is Upstream then.
+	Consumers map[string]State
+}
+
+// consumer is the state of a consumer of the stream.
+func (r *Route) consumer(name []byte) State {
+	if s, ok := r.Consumers[string(name)]; ok {
+		return s
+	}
+	return r.State
 }
 
 // Table is what is decided about all streams under watch. It is never changed once it is in use.
@@ -67,8 +78,8 @@ func NewTable(epoch uint64, routes []Route, marked bool) (*Table, error) {
 			t.accounts[name] = a
 		}
 		a.streams[r.Scope.Name.Stream] = r
-		t.strict = t.strict || r.State != Upstream
-		a.here = a.here || r.State.here()
+		t.strict = t.strict || r.State != Upstream || len(r.Consumers) > 0
+		a.here = a.here || r.State.here() || len(r.Consumers) > 0
 		for _, s := range r.Subjects {
 			if _, err := a.subjects.Insert(s, r); err != nil {
 				return nil, err

@@ -58,6 +58,7 @@ var allowed = map[string][]string{
 	"cutover/origin":        {"cutover"},
 	"cutover/capture":       {"cutover", "subjects"},
 	"cutover/parity":        {"cutover", "subjects"},
+	"cutover/probe":         {"cutover/parity", "internal/bus"},
 	"cutover/relay":         {"cutover", "gateway", "internal/bus", "jetstreamapi/jsapi", "subjects"},
 	"cutover/reverse":       {"cutover", "subjects"},
 	"cutover/flip":          {"cutover", "cutover/relay", "cutover/reverse", "internal/bus", "subjects"},

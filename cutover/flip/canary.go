@@ -1,0 +1,532 @@
+package flip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/relay"
+	"github.com/noetl/ehdb-gateway/cutover/reverse"
+)
+
+// A canary is a consumer that is served from the copy while the servers have the say about the stream. It was taken over
+// with all that it remembered; a mirror takes and acknowledges on the servers what clients take and acknowledge here. A
+// client whose ack is to be confirmed hears so when it is durable here and the servers have confirmed it as well: so
+// whoever serves next, and even without this gateway, nothing behind a confirmed ack is delivered again.
+
+// canary is one of them.
+type canary struct {
+	Canary
+	cfg     server.ConsumerConfig
+	created time.Time
+	ghost   *reverse.Single
+	mirror  *mirror
+	turn    chan struct{} // one brings the servers' consumer near at a time
+	state   relay.State   // guarded by Engine.mu
+
+	mu sync.Mutex
+	// The following are guarded by mu.
+	at   time.Time // when the servers' consumer was last where this one was
+	err  error     // why it is not, since
+	info cutover.ConsumerCopy
+	next time.Time // when the ack wait on the servers is begun anew
+}
+
+// Canary is a consumer that is served from here while the servers have the say about its stream.
+type Canary struct {
+	Consumer string    `json:"consumer"`
+	Since    time.Time `json:"since"`
+	By       string    `json:"by,omitempty"`
+	Abort    []string  `json:"abort_on,omitempty"` // gates that end it when they fail
+}
+
+// CanaryStatus is how one stands.
+type CanaryStatus struct {
+	Canary
+	Delivered uint64    // stream sequence
+	AckFloor  uint64    // likewise
+	Pending   int       // delivered here without an ack
+	At        time.Time // when the servers' consumer was last where this one was
+	Error     string    // why it is not
+}
+
+// Canary serves a consumer from here. An error means that the servers still do.
+func (e *Engine) Canary(ctx context.Context, name cutover.Scope, consumer string, abort []string, o MoveOptions) error {
+	s, err := e.find(name)
+	if err != nil {
+		return err
+	}
+	if !s.op.TryLock() {
+		return fmt.Errorf("%w: %s is being moved", ErrRefused, name)
+	}
+	defer s.op.Unlock()
+	info, err := e.canaryRefused(ctx, s, consumer)
+	if err != nil {
+		return err
+	}
+	k := Canary{Consumer: consumer, Since: time.Now(), By: o.By, Abort: abort}
+	c, err := e.newCanary(s, k, info.Config, info.Created)
+	if err != nil {
+		return err
+	}
+	if o.Fence <= 0 {
+		o.Fence = DefaultFence
+	}
+	fenced, cancel := context.WithTimeoutCause(ctx, o.Fence, ErrBudget)
+	defer cancel()
+	since := time.Now()
+	pull, err := e.takeConsumer(fenced, s, c, &o)
+	if err != nil {
+		return err
+	}
+	e.pullConsumer(s, pull)
+	e.o.Logger.Info("Consumer {consumer} of {stream} is served from here, held for {fence}",
+		slog.String("consumer", consumer), slog.String("stream", name.String()),
+		slog.Duration("fence", time.Since(since)))
+	e.changed(name)
+	return nil
+}
+
+func (e *Engine) newCanary(s *stream, k Canary, cfg *server.ConsumerConfig, created time.Time) (*canary, error) {
+	c := &canary{
+		Canary: k, cfg: *cfg, created: created, state: relay.Held, turn: make(chan struct{}, 1),
+	}
+	c.ghost = reverse.NewSingle(s.site.Conn(), s.copy, s.up, s.name.Stream, k.Consumer, func(seq uint64) {
+		if f := e.o.Offered; f != nil {
+			f(s.name, []byte(k.Consumer), seq)
+		}
+	})
+	return c, e.newMirror(s, c)
+}
+
+// canaryRefused returns what the servers say of a consumer, if it may be served from here.
+func (e *Engine) canaryRefused(ctx context.Context, s *stream, consumer string) (*server.ConsumerInfo, error) {
+	refuse := func(format string, args ...any) (*server.ConsumerInfo, error) {
+		return nil, fmt.Errorf("%w: consumer %s of %s: %s", ErrRefused, consumer, s.name, fmt.Sprintf(format, args...))
+	}
+	e.mu.Lock()
+	phase, known := s.phase, s.canaries[consumer] != nil
+	e.mu.Unlock()
+	switch {
+	case phase != PhaseShadow:
+		return refuse("the stream is in phase %s, not %s", phase, PhaseShadow)
+	case known:
+		return refuse("it is served from here already")
+	}
+	if n := len(e.o.Relay.Strangers(s.name.Account)); n > 0 {
+		return refuse("%d clients are connected of which account or permissions are not known", n)
+	}
+	info, err := reverse.NewSingle(s.site.Conn(), s.copy, s.up, s.name.Stream, consumer, nil).Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if why := notServable(info); why != "" {
+		return refuse("%s", why)
+	}
+	return info, nil
+}
+
+// notServable is why a consumer cannot be served here alone; empty: it can.
+func notServable(info *server.ConsumerInfo) string {
+	cfg := info.Config
+	switch {
+	case cfg.Durable == "":
+		return "it is no durable one"
+	case cfg.DeliverSubject != "":
+		return "it pushes, and the servers would go on pushing: move its stream"
+	case cfg.AckPolicy != server.AckExplicit:
+		return "its ack policy is not explicit: move its stream"
+	case cfg.PriorityPolicy != server.PriorityNone:
+		return "it has priority groups, and who is pinned is known to the servers alone: move its stream"
+	case cfg.InactiveThreshold > 0:
+		return "it has an inactive threshold: the servers might remove it"
+	case info.Paused:
+		return "it is paused"
+	}
+	return ""
+}
+
+// pauseMore is for how much longer than a fence a consumer is paused, should nobody end that.
+const pauseMore = time.Second
+
+// takeConsumer takes a consumer over, and returns what is left of its pull requests.
+func (e *Engine) takeConsumer(ctx context.Context, s *stream, c *canary, o *MoveOptions) (list []relay.Pull, err error) {
+	e.setCanary(s, c)
+	if err := e.route(); err != nil {
+		return nil, err
+	}
+	resume := func() error {
+		gone, cancel := context.WithTimeout(context.WithoutCancel(ctx), pauseMore)
+		defer cancel()
+		return c.ghost.Pause(gone, time.Time{})
+	}
+	abandon := func(cause error) error {
+		e.dropCanary(s, c)
+		c.mirror.session.Close()
+		rest := s.copy.RestConsumer(context.WithoutCancel(ctx), c.Consumer)
+		return errors.Join(cause, rest, resume(), e.route())
+	}
+	if err := c.ghost.Pause(ctx, time.Now().Add(o.Fence+pauseMore)); err != nil {
+		return nil, abandon(err)
+	}
+	if err := e.importQuiet(ctx, s, c); err != nil {
+		return nil, abandon(err)
+	}
+	if err := s.copy.ServeConsumer(ctx, c.Consumer); err != nil {
+		return nil, abandon(err)
+	}
+	if err := e.record(&Entry{
+		Scope: s.name, Event: EventCanary, Consumer: c.Consumer, Abort: c.Abort, By: o.By, Reason: o.Reason,
+	}); err != nil {
+		return nil, abandon(err)
+	}
+	e.mu.Lock()
+	c.state = relay.Here
+	e.mu.Unlock()
+	err = e.route()
+	list = e.o.Relay.MovePulls(s.notes, c.Consumer)
+	if err := resume(); err != nil { // its pause ends by itself
+		e.o.Logger.Warn("Consumer {consumer} of {stream} stays paused on the servers for a moment: {error}",
+			slog.String("consumer", c.Consumer), slog.String("stream", s.name.String()), slog.Any("error", err))
+	}
+	e.startMirror(s, c, nil)
+	return list, err
+}
+
+// importQuiet imports the state of a consumer that is held and paused, once nothing of it is on its way.
+func (e *Engine) importQuiet(ctx context.Context, s *stream, c *canary) error {
+	for before := uint64(0); ; {
+		if err := e.barrier(ctx); err != nil {
+			return err
+		}
+		info, err := c.ghost.Info(ctx)
+		if err != nil {
+			return err
+		}
+		s.notes.Settle([]*server.ConsumerInfo{info})
+		in, err := s.consumer(ctx, info)
+		if err != nil {
+			return err
+		}
+		if in.Exact && info.Delivered.Consumer == before {
+			in.Config.PauseUntil = nil
+			if err := s.copy.Durable(ctx, info.Delivered.Stream); err != nil { // it must not be ahead of the copy
+				return err
+			}
+			return s.copy.ImportConsumer(ctx, in)
+		}
+		before = info.Delivered.Consumer
+		if err := sleep(ctx, pollTime); err != nil {
+			return fmt.Errorf("%d messages are outstanding, not all of which were seen from here: what was delivered before "+
+				"the gateway came has to be acknowledged first: %w", info.NumAckPending, err)
+		}
+	}
+}
+
+// EndCanary lets the servers serve a consumer again, once theirs is where the one here is. An error means that it is
+// still served from here.
+func (e *Engine) EndCanary(ctx context.Context, name cutover.Scope, consumer string, o MoveOptions) error {
+	s, err := e.find(name)
+	if err != nil {
+		return err
+	}
+	if !s.op.TryLock() {
+		return fmt.Errorf("%w: %s is being moved", ErrRefused, name)
+	}
+	defer s.op.Unlock()
+	return e.endCanary(ctx, s, consumer, false, o)
+}
+
+// endCanary is EndCanary; s.op is held. lost: one of the sides has not got it any more, so nothing is brought over.
+//
+//nolint:revive // lost is what was found
+func (e *Engine) endCanary(ctx context.Context, s *stream, consumer string, lost bool, o MoveOptions) error {
+	e.mu.Lock()
+	c := s.canaries[consumer]
+	e.mu.Unlock()
+	if c == nil {
+		return fmt.Errorf("%w: consumer %s of %s is served by the servers", ErrRefused, consumer, s.name)
+	}
+	if o.Fence <= 0 {
+		o.Fence = DefaultFence
+	}
+	if !lost { // most of it comes before the fence
+		if _, err := c.bring(ctx, s); err != nil {
+			return fmt.Errorf("the servers' consumer is not where this one is: %w", err)
+		}
+	}
+	fenced, cancel := context.WithTimeoutCause(ctx, o.Fence, ErrBudget)
+	defer cancel()
+	since := time.Now()
+	before := e.stateOf(c)
+	if lost {
+		before = relay.HeldHere
+	}
+	if err := e.giveConsumer(fenced, s, c, lost, &o); err != nil {
+		return errors.Join(err, e.keepConsumer(s, c, before))
+	}
+	e.o.Logger.Info("Consumer {consumer} of {stream} is served by the servers, held for {fence}",
+		slog.String("consumer", consumer), slog.String("stream", s.name.String()),
+		slog.Duration("fence", time.Since(since)))
+	e.changed(s.name)
+	return nil
+}
+
+// giveConsumer gives a consumer back.
+//
+//nolint:revive // as in endCanary
+func (e *Engine) giveConsumer(ctx context.Context, s *stream, c *canary, lost bool, o *MoveOptions) error {
+	e.mu.Lock()
+	c.state = relay.HeldHere
+	e.mu.Unlock()
+	if err := e.route(); err != nil {
+		return err
+	}
+	if !lost {
+		if err := e.barrier(ctx); err != nil { // what was on its way here when the fence rose is here
+			return err
+		}
+	}
+	if err := s.copy.RestConsumer(ctx, c.Consumer); err != nil {
+		return err
+	}
+	var last brought
+	if !lost {
+		var err error
+		if last, err = c.bring(ctx, s); err != nil {
+			return err
+		}
+		if err := c.mirror.flush(ctx); err != nil {
+			return err
+		}
+	}
+	if err := e.record(&Entry{
+		Scope: s.name, Event: EventCanaryEnd, Consumer: c.Consumer, By: o.By, Reason: o.Reason,
+	}); err != nil {
+		return err
+	}
+	c.mirror.close()
+	if !lost {
+		s.notes.Seed(c.Consumer, c.cfg.AckPolicy, &last.at.State)
+	}
+	e.dropCanary(s, c)
+	if err := e.route(); err != nil || lost {
+		return err
+	}
+	if err := c.ghost.Return(ctx, last.at, last.info); err != nil { // they deliver it all the same, after its ack wait
+		e.o.Logger.Warn("Consumer {consumer} of {stream}: {error}", slog.String("consumer", c.Consumer),
+			slog.String("stream", s.name.String()), slog.Any("error", err))
+	}
+	return nil
+}
+
+// keepConsumer serves a consumer on, after an attempt to give it back. One that was not verified waits on.
+func (e *Engine) keepConsumer(s *stream, c *canary, before relay.State) error {
+	e.mu.Lock()
+	kept := s.canaries[c.Consumer] == c
+	c.state = before
+	e.mu.Unlock()
+	if !kept {
+		return nil // it was given back: what failed came behind
+	}
+	for before == relay.Here {
+		err := s.copy.ServeConsumer(e.ctx, c.Consumer)
+		if err == nil || e.ctx.Err() != nil {
+			return e.route()
+		}
+		e.o.Logger.Error("Consumer {consumer} of {stream} cannot be served: {error}",
+			slog.String("consumer", c.Consumer), slog.String("stream", s.name.String()), slog.Any("error", err))
+		_ = sleep(e.ctx, retryPause)
+	}
+	return e.route()
+}
+
+func (e *Engine) setCanary(s *stream, c *canary) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s.canaries == nil {
+		s.canaries = make(map[string]*canary)
+	}
+	s.canaries[c.Consumer] = c
+}
+
+func (e *Engine) stateOf(c *canary) relay.State {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return c.state
+}
+
+func (e *Engine) dropCanary(s *stream, c *canary) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(s.canaries, c.Consumer)
+}
+
+// endCanaries gives all consumers of a stream back that are served from here; s.op is held.
+func (e *Engine) endCanaries(ctx context.Context, s *stream, o MoveOptions) error {
+	for _, c := range e.canariesOf(s) {
+		if err := e.endCanary(ctx, s, c.Consumer, false, o); err != nil {
+			return fmt.Errorf("consumer %s, which is served from here, cannot be given back: %w", c.Consumer, err)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) canariesOf(s *stream) []*canary {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := make([]*canary, 0, len(s.canaries))
+	for _, c := range s.canaries {
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b *canary) int { return a.Since.Compare(b.Since) })
+	return list
+}
+
+// canaryNamed returns one of a stream, nil if the servers serve it.
+func (e *Engine) canaryNamed(s *stream, consumer string) *canary {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return s.canaries[consumer]
+}
+
+// resumeCanaries serves again after a restart what was served from here: what concerns it waits until it is verified.
+func (e *Engine) resumeCanaries(s *stream, list map[string]Canary) error {
+	infos, err := s.copy.Consumers()
+	if err != nil && len(list) > 0 {
+		return err
+	}
+	for consumer, k := range list {
+		i := slices.IndexFunc(infos, func(in cutover.ConsumerCopy) bool { return in.Name == consumer })
+		if i < 0 { // the copy was made anew
+			gone := &Entry{Scope: s.name, Event: EventCanaryEnd, Consumer: consumer, Reason: errLost.Error()}
+			if err := e.record(gone); err != nil {
+				return err
+			}
+			continue
+		}
+		c, err := e.newCanary(s, k, &infos[i].Config, infos[i].Created)
+		if err != nil {
+			return err
+		}
+		c.state = relay.HeldHere
+		e.setCanary(s, c)
+		e.startMirror(s, c, e.verify)
+	}
+	return nil
+}
+
+// errTaken says that the servers' consumer is not as the mirror has left it. It knows best then: every ack that was
+// confirmed to a client was confirmed by the servers.
+var errTaken = errors.New("others have taken messages of it from the servers while the gateway was away")
+
+// verify serves a consumer from here once the servers say that nobody else has taken messages of it meanwhile.
+func (e *Engine) verify(ctx context.Context, s *stream, c *canary) error {
+	last, err := c.bring(ctx, s)
+	if err != nil {
+		return err
+	}
+	missed, err := c.ghost.Missed(ctx, last.at, last.info)
+	if err != nil {
+		return err
+	}
+	if missed {
+		return errTaken
+	}
+	if err := s.copy.ServeConsumer(ctx, c.Consumer); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	c.state = relay.Here
+	e.mu.Unlock()
+	return e.route()
+}
+
+// checkCanaries ends those whose consumer the servers have changed or deleted, and serves the others again if the data
+// directory was opened anew.
+func (e *Engine) checkCanaries(ctx context.Context, s *stream, infos []*server.ConsumerInfo) {
+	if !s.op.TryLock() {
+		return // what is being moved is looked at later
+	}
+	defer s.op.Unlock()
+	for _, c := range e.canariesOf(s) {
+		why, lost := c.astray(infos)
+		var err error
+		switch {
+		case why == "" && e.stateOf(c) == relay.Here:
+			err = s.copy.ServeConsumer(ctx, c.Consumer)
+		case why != "":
+			err = e.endCanary(ctx, s, c.Consumer, lost, MoveOptions{By: "gateway", Reason: why})
+		}
+		if err != nil {
+			e.o.Logger.Warn("Consumer {consumer} of {stream}, which is served from here: {error}",
+				slog.String("consumer", c.Consumer), slog.String("stream", s.name.String()), slog.Any("error", err))
+		}
+	}
+}
+
+// astray is why the servers have to serve a consumer again, of which they say infos; empty: they need not. lost: one of
+// the sides has not got it any more.
+func (c *canary) astray(infos []*server.ConsumerInfo) (why string, lost bool) {
+	i := slices.IndexFunc(infos, func(in *server.ConsumerInfo) bool { return in.Name == c.Consumer })
+	switch {
+	case i < 0:
+		return "the servers have it no more", true
+	case !infos[i].Created.Equal(c.created):
+		return "the servers have another one of that name", true
+	case errors.Is(c.failure(), errLost) || errors.Is(c.failure(), errTaken):
+		return c.failure().Error(), true
+	case !sameConsumer(c.cfg, *infos[i].Config):
+		return "its configuration was changed on the servers", false
+	}
+	return "", false
+}
+
+// errLost says that the copy was made anew without the consumer.
+var errLost = errors.New("the copy has lost the consumer")
+
+func (c *canary) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+func (c *canary) met(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+}
+
+// status is how the canary stands.
+func (c *canary) status() CanaryStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := CanaryStatus{
+		Canary: c.Canary, Delivered: c.info.State.Delivered.Stream, AckFloor: c.info.State.AckFloor.Stream,
+		Pending: len(c.info.State.Pending), At: c.at,
+	}
+	if c.err != nil {
+		out.Error = c.err.Error()
+	}
+	return out
+}
+
+// Canaries returns the consumers of a stream that are served from here, the oldest first.
+func (e *Engine) Canaries(name cutover.Scope) ([]CanaryStatus, error) {
+	s, err := e.find(name)
+	if err != nil {
+		return nil, err
+	}
+	out := []CanaryStatus{}
+	for _, c := range e.canariesOf(s) {
+		out = append(out, c.status())
+	}
+	return out, nil
+}
