@@ -69,7 +69,7 @@ bus { upstream: [%q], profile: drill }`, ns.ClientURL()))
 		if err != nil {
 			t.Log(out)
 		}
-		return err == nil && strings.Contains(out, "UNDO  ehdbctl canary rm --scope consumer=")
+		return err == nil && strings.Contains(out, "UNDO") && strings.Contains(out, "canary rm")
 	})
 	here := func() (face.StreamState, bool) {
 		var st face.Status
@@ -121,7 +121,7 @@ bus { upstream: [%q], profile: drill }`, ns.ClientURL()))
 		if err != nil {
 			t.Log(out)
 		}
-		return err == nil && strings.Contains(out, "UNDO  ehdbctl canary add")
+		return err == nil && strings.Contains(out, "UNDO") && strings.Contains(out, "canary add")
 	})
 	before = c.count()
 	when(t, "the servers serve it", func() bool { return c.count() > before+20 })
