@@ -152,8 +152,8 @@ type Copy interface {
 	// was opened anew. Nothing is removed from the stream by acks. Errors: ErrNoConsumer; ErrRole, the stream is the
 	// authority.
 	ServeConsumer(ctx context.Context, name string) error
-	// RestConsumer ends that: it has done with all acks that came in before, durably, and waiting pull requests were told
-	// so. On an error it is served on.
+	// RestConsumer ends that: it has done with all acks that came in before, durably, and waiting pull requests were
+	// told so. On an error it is served on.
 	RestConsumer(ctx context.Context, name string) error
 	// Served returns the consumers of a standby that are served, sorted.
 	Served() []string

@@ -104,7 +104,7 @@ bus { upstream: [%q], profile: drill }`, ns.ClientURL()))
 	t.Logf("%d confirmed, %d of them around the gateway", c.count(), c.count()-taken)
 
 	// The gateway that comes back finds that the servers' consumer has moved without it: they serve it, as they know best.
-	p = start()
+	start()
 	before = c.count()
 	when(t, "messages pass again", func() bool { return c.count() > before+20 })
 	if st, ok := here(); !ok || st.Phase != face.PhaseShadow || len(st.Canaries) > 0 {

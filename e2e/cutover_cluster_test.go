@@ -136,8 +136,10 @@ func TestCutoverOfACluster(t *testing.T) {
 		move    func(string) (face.Move, error)
 		trouble func(string)
 	}{
-		{"step-down and flip", b.flip, c.stepDown}, {"step-down and rollback", b.rollback, c.stepDown},
-		{"kill and flip", b.flip, c.kill}, {"kill and rollback", b.rollback, c.kill},
+		{"step-down and flip", b.flip, c.stepDown},
+		{"step-down and rollback", b.rollback, c.stepDown},
+		{"kill and flip", b.flip, c.kill},
+		{"kill and rollback", b.rollback, c.kill},
 	} {
 		c.move(step.what, step.move, step.trouble)
 		l.rest(300)

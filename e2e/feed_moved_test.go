@@ -71,7 +71,8 @@ func TestFeedAcrossFlips(t *testing.T) {
 	}
 	ns := startOracle(t, func(o *server.Options) {
 		o.Users = []*server.User{
-			{Username: "app", Password: "pw"}, {Username: "reader", Password: "pw", Permissions: reader},
+			{Username: "app", Password: "pw"},
+			{Username: "reader", Password: "pw", Permissions: reader},
 			{Username: "blind", Password: "pw", Permissions: &server.Permissions{
 				Publish: &server.SubjectPermission{Allow: []string{"$SYS.REQ.USER.INFO"}},
 			}},

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -80,7 +81,7 @@ func TestMemoryBudget(t *testing.T) {
 		for range batch.Messages() {
 			got++
 		}
-		if batch.Error() != nil && batch.Error() != nats.ErrTimeout {
+		if batch.Error() != nil && !errors.Is(batch.Error(), nats.ErrTimeout) {
 			t.Fatal(batch.Error())
 		}
 	}

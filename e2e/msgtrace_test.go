@@ -55,16 +55,26 @@ func TestMessageTracing(t *testing.T) {
 			nc              *nats.Conn
 			subject, header string
 		}{
-			{a, "x.1", "Nats-Trace-Dest: trace.ok"}, {a, "x.1", "Nats-Trace-Dest: trace.ok|Nats-Trace-Only: true"},
-			{a, "x.q", "Nats-Trace-Dest: trace.ok"}, {a, "nobody", "Nats-Trace-Dest: trace.ok"},
-			{a, "s.1", "Nats-Trace-Dest: trace.ok|Nats-Trace-Only: 1"}, {a, "s.1", "Nats-Trace-Dest: trace.ok|Other: x|Other: y"},
-			{a, "old.a", "Nats-Trace-Dest: trace.ok"}, {a, "old.kept", "Nats-Trace-Dest: trace.ok|Nats-Trace-Only: on"},
-			{a, "feed.a", "Nats-Trace-Dest: trace.ok"}, {a, "x.1", "Nats-Trace-Only: true"}, {a, "x.1", "nats-trace-dest: trace.ok"},
-			{a, "x.1", "Nats-Trace-Dest: trace.*"}, {a, "x.1", "Nats-Trace-Dest: trace.*|Nats-Trace-Only: true"},
-			{a, "x.1", "Nats-Trace-Dest: trace disabled"}, {a, "x.1", "Nats-Trace-Only: false|Nats-Trace-Dest: trace.ok"},
-			{limited, "ok.1", "Nats-Trace-Dest: trace.ok"}, {limited, "ok.1", "Nats-Trace-Dest: trace.no"},
+			{a, "x.1", "Nats-Trace-Dest: trace.ok"},
+			{a, "x.1", "Nats-Trace-Dest: trace.ok|Nats-Trace-Only: true"},
+			{a, "x.q", "Nats-Trace-Dest: trace.ok"},
+			{a, "nobody", "Nats-Trace-Dest: trace.ok"},
+			{a, "s.1", "Nats-Trace-Dest: trace.ok|Nats-Trace-Only: 1"},
+			{a, "s.1", "Nats-Trace-Dest: trace.ok|Other: x|Other: y"},
+			{a, "old.a", "Nats-Trace-Dest: trace.ok"},
+			{a, "old.kept", "Nats-Trace-Dest: trace.ok|Nats-Trace-Only: on"},
+			{a, "feed.a", "Nats-Trace-Dest: trace.ok"},
+			{a, "x.1", "Nats-Trace-Only: true"},
+			{a, "x.1", "nats-trace-dest: trace.ok"},
+			{a, "x.1", "Nats-Trace-Dest: trace.*"},
+			{a, "x.1", "Nats-Trace-Dest: trace.*|Nats-Trace-Only: true"},
+			{a, "x.1", "Nats-Trace-Dest: trace disabled"},
+			{a, "x.1", "Nats-Trace-Only: false|Nats-Trace-Dest: trace.ok"},
+			{limited, "ok.1", "Nats-Trace-Dest: trace.ok"},
+			{limited, "ok.1", "Nats-Trace-Dest: trace.no"},
 			{limited, "no.1", "Nats-Trace-Dest: trace.ok"},
-			{b, "ask", "Nats-Trace-Dest: trace.ok"}, {b, "ask", "Nats-Trace-Dest: trace.ok|Nats-Trace-Only: true"},
+			{b, "ask", "Nats-Trace-Dest: trace.ok"},
+			{b, "ask", "Nats-Trace-Dest: trace.ok|Nats-Trace-Only: true"},
 		} {
 			who := c.nc.Opts.User
 			observer := as(t, e, "a")

@@ -86,7 +86,7 @@ func TestPublishSpansARestart(t *testing.T) {
 		})
 	}
 	time.Sleep(2500 * time.Millisecond)
-	p = startGateway(t, dir, "-p", port)
+	startGateway(t, dir, "-p", port)
 	wg.Wait()
 	s, err := js.Stream(ctx, "S")
 	noErr(t, err)

@@ -86,9 +86,9 @@ func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
 	}
 	for i := range s.Canaries {
 		c := &s.Canaries[i]
-		fmt.Fprintf(w, "  canary    %s served from here since %s: delivered %d, acked to %d, held %d; the servers' equal %s ago%s\n",
-			c.Consumer, c.Since.Format(time.DateTime), c.Delivered, c.AckFloor, c.Pending, ago(st.At, c.Mirrored),
-			prefixed("; ERROR ", c.Error))
+		fmt.Fprintf(w, "  canary    %s served from here since %s: delivered %d, acked to %d, held %d; ",
+			c.Consumer, c.Since.Format(time.DateTime), c.Delivered, c.AckFloor, c.Pending)
+		fmt.Fprintf(w, "the servers' equal %s ago%s\n", ago(st.At, c.Mirrored), prefixed("; ERROR ", c.Error))
 	}
 	printBack(w, &s.Back)
 	if s.Reverse != nil {

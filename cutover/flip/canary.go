@@ -16,10 +16,10 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/reverse"
 )
 
-// A canary is a consumer that is served from the copy while the servers have the say about the stream. It was taken over
-// with all that it remembered; a mirror takes and acknowledges on the servers what clients take and acknowledge here. A
-// client whose ack is to be confirmed hears so when it is durable here and the servers have confirmed it as well: so
-// whoever serves next, and even without this gateway, nothing behind a confirmed ack is delivered again.
+// A canary is a consumer that is served from the copy while the servers have the say about the stream. It was taken
+// over with all that it remembered; a mirror takes and acknowledges on the servers what clients take and acknowledge
+// here. A client whose ack is to be confirmed hears so when it is durable here and the servers have confirmed it as
+// well: so whoever serves next, and even without this gateway, nothing behind a confirmed ack is delivered again.
 
 // canary is one of them.
 type canary struct {
@@ -157,7 +157,9 @@ func notServable(info *server.ConsumerInfo) string {
 const pauseMore = time.Second
 
 // takeConsumer takes a consumer over, and returns what is left of its pull requests.
-func (e *Engine) takeConsumer(ctx context.Context, s *stream, c *canary, o *MoveOptions) (list []relay.Pull, err error) {
+func (e *Engine) takeConsumer(ctx context.Context, s *stream, c *canary, o *MoveOptions) (
+	list []relay.Pull, err error,
+) {
 	e.setCanary(s, c)
 	if err := e.route(); err != nil {
 		return nil, err
@@ -224,7 +226,8 @@ func (e *Engine) importQuiet(ctx context.Context, s *stream, c *canary) error {
 		}
 		before = info.Delivered.Consumer
 		if err := sleep(ctx, pollTime); err != nil {
-			return fmt.Errorf("%d messages are outstanding, not all of which were seen from here: what was delivered before "+
+			return fmt.Errorf("%d messages are outstanding, not all of which were seen from here: what was delivered "+
+				"before "+
 				"the gateway came has to be acknowledged first: %w", info.NumAckPending, err)
 		}
 	}

@@ -25,6 +25,7 @@ type worker struct {
 }
 
 func (w *worker) run(ctx context.Context, t *testing.T, c jetstream.Consumer) {
+	t.Helper()
 	for ctx.Err() == nil {
 		batch, err := c.Fetch(10, jetstream.FetchMaxWait(300*time.Millisecond))
 		if err != nil {
@@ -82,6 +83,7 @@ func TestCanary(t *testing.T) {
 }
 
 func testCanary(t *testing.T, retention jetstream.RetentionPolicy) {
+	t.Helper()
 	r := newRig(t)
 	ctx := t.Context()
 	js, err := jetstream.New(r.connect(r.gw.ClientURL()))

@@ -189,8 +189,9 @@ func (m *mirror) run(ctx context.Context) {
 			m.c.met(err)
 			if text := err.Error(); text != said {
 				said = text
-				m.log.Warn("Consumer {consumer} of {stream} on the servers could not be brought to where it is here: {error}",
-					slog.String("consumer", m.c.Consumer), slog.String("stream", m.s.name.String()), slog.Any("error", err))
+				m.log.Warn("Consumer {consumer} of {stream} on the servers is not where it is here: {error}",
+					slog.String("consumer", m.c.Consumer), slog.String("stream", m.s.name.String()),
+					slog.Any("error", err))
 			}
 			_ = sleep(ctx, mirrorRetry)
 			continue

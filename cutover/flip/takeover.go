@@ -225,7 +225,8 @@ func (e *Engine) attempts(
 		return nil, fmt.Errorf("%w: %s: %v", ErrRefused, name, list)
 	}
 	if to == cutover.Authority { // they go on here with the others, from where they are on the servers
-		if err := e.endCanaries(ctx, s, MoveOptions{By: o.By, Reason: "the stream is moved", Fence: o.Fence}); err != nil {
+		moved := MoveOptions{By: o.By, Reason: "the stream is moved", Fence: o.Fence}
+		if err := e.endCanaries(ctx, s, moved); err != nil {
 			return nil, err
 		}
 	}

@@ -109,7 +109,8 @@ func (p *Pilot) askAnswers(ctx context.Context) error {
 		for _, i := range infos {
 			consumers = append(consumers, *i.Config)
 		}
-		t := probe.NewTwin(v.Config, consumers, scratchPrefix+clean(p.o.Server)+"_TWIN", "_EHDB.twin."+clean(p.o.Server))
+		id := clean(p.o.Server)
+		t := probe.NewTwin(v.Config, consumers, scratchPrefix+id+"_TWIN", "_EHDB.twin."+id)
 		kind := scope.Account + " " + t.Key()
 		p.probes.mu.Lock()
 		p.probes.kinds[scope] = kind
@@ -139,7 +140,8 @@ func (p *Pilot) askLatency(ctx context.Context) error {
 		p.probes.mu.Lock()
 		l := p.probes.latency[account]
 		if l == nil {
-			l = probe.NewLatency(scratchPrefix+clean(p.o.Server)+"_LATENCY", "_EHDB.latency."+clean(p.o.Server)+".probe")
+			id := clean(p.o.Server)
+			l = probe.NewLatency(scratchPrefix+id+"_LATENCY", "_EHDB.latency."+id+".probe")
 			p.probes.latency[account] = l
 		}
 		since := time.Since(p.probes.timed[account])
@@ -188,19 +190,20 @@ func (p *Pilot) probeFacts(c *collector, scope cutover.Scope) {
 // answersFact is about the last comparison of answers.
 func answersFact(c *collector, got *probe.Answers) {
 	n := got.Equal + got.Differ
-	detail := fmt.Sprintf("%d of %d answers alike, %d differences ignored", got.Equal, n, got.Ignored)
+	var detail strings.Builder
+	fmt.Fprintf(&detail, "%d of %d answers alike, %d differences ignored", got.Equal, n, got.Ignored)
 	for i, v := range got.Differences {
 		const most = 3
 		if i == most {
-			detail += "; ..."
+			detail.WriteString("; ...")
 			break
 		}
 		d := v.Differences[0]
-		detail += fmt.Sprintf("; %s %s: %q, here %q", v.Subject, d.Path, d.NATS, d.EHDB)
+		fmt.Fprintf(&detail, "; %s %s: %q, here %q", v.Subject, d.Path, d.NATS, d.EHDB)
 	}
 	c.facts[gate.APIParity] = gate.Fact{
 		Value: float64(got.Equal) / float64(max(n, 1)), N: uint64(max(n, 0)), //nolint:gosec // not negative
-		At: got.At, Source: "twin streams", Detail: detail,
+		At: got.At, Source: "twin streams", Detail: detail.String(),
 	}
 }
 
@@ -237,8 +240,10 @@ func (p *Pilot) latencies(account string) []face.Latency {
 		kind, side string
 		of         *probe.Ring
 	}{
-		{"publish_ack", "nats", &there.Ack}, {"publish_ack", "ehdb", &here.Ack},
-		{"deliver", "nats", &there.Deliver}, {"deliver", "ehdb", &here.Deliver},
+		{"publish_ack", "nats", &there.Ack},
+		{"publish_ack", "ehdb", &here.Ack},
+		{"deliver", "nats", &there.Deliver},
+		{"deliver", "ehdb", &here.Deliver},
 	} {
 		q := k.of.Quantiles(0.5, 0.99, 0.999) //nolint:mnd // as the fields say
 		if k.of.N() > 0 {

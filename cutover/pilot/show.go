@@ -89,7 +89,8 @@ func verdict(st *face.Status) string {
 func failedCanary(s *face.StreamState) string {
 	for i := range s.Canaries {
 		if c := &s.Canaries[i]; c.Error != "" {
-			return fmt.Sprintf("consumer %s is served from here, and the servers' is not where it is: %s", c.Consumer, c.Error)
+			return fmt.Sprintf("consumer %s is served from here, and the servers' is not where it is: %s",
+				c.Consumer, c.Error)
 		}
 	}
 	return ""
@@ -156,7 +157,8 @@ func (p *Pilot) canaries(s *face.StreamState) error {
 	list, err := p.engine.Canaries(s.Scope)
 	for _, c := range list {
 		s.Canaries = append(s.Canaries, face.Canary{
-			Consumer: c.Consumer, Since: c.Since, By: c.By, Abort: c.Abort, Delivered: c.Delivered, AckFloor: c.AckFloor,
+			Consumer: c.Consumer, Since: c.Since, By: c.By, Abort: c.Abort,
+			Delivered: c.Delivered, AckFloor: c.AckFloor,
 			Pending: c.Pending, Mirrored: c.At, Error: c.Error,
 		})
 	}

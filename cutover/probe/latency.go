@@ -139,7 +139,8 @@ func (l *Latency) prepare(ctx context.Context, side Side, i int) (stop func(), e
 		_, _ = side.Request(end, "$JS.API.STREAM.DELETE."+l.name, nil, nil) // the next measurement uses it else
 	}
 	consumer := server.ConsumerConfig{
-		DeliverSubject: inbox, DeliverPolicy: server.DeliverNew, AckPolicy: server.AckNone, InactiveThreshold: time.Minute,
+		DeliverSubject: inbox, DeliverPolicy: server.DeliverNew, AckPolicy: server.AckNone,
+		InactiveThreshold: time.Minute,
 	}
 	err = create(ctx, side, "CONSUMER.CREATE."+l.name, server.CreateConsumerRequest{Stream: l.name, Config: consumer})
 	if err != nil {

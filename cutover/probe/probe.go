@@ -1,6 +1,6 @@
-// Package probe asks the servers and the gateway's own JetStream the same, and compares: what they answer (twin.go) and how
-// long it takes them (latency.go). It does so on streams of its own, which it deletes: a standby answers nobody, and what
-// clients have is not to be touched.
+// Package probe asks the servers and the gateway's own JetStream the same, and compares: what they answer (twin.go) and
+// how long it takes them (latency.go). It does so on streams of its own, which it deletes: a standby answers nobody,
+// and what clients have is not to be touched.
 package probe
 
 import (
@@ -158,9 +158,8 @@ func (o *Own) Deliver(batch []bus.Delivery) <-chan struct{} {
 	for i := range batch {
 		d := &batch[i]
 		m := &Message{Reply: string(d.Msg.Reply), Header: clone(d.Msg.Header), Data: clone(d.Msg.Data)}
-		sid := string(d.Sub.SID)
 		o.mu.Lock()
-		fn, answer := o.heard[sid], o.waiting[string(d.Msg.Target())]
+		fn, answer := o.heard[string(d.Sub.SID)], o.waiting[string(d.Msg.Target())]
 		o.mu.Unlock()
 		switch {
 		case fn != nil:

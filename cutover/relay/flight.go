@@ -12,9 +12,9 @@ import (
 // maxFlights bounds the publishes of one connection that are remembered until their PubAck.
 const maxFlights = 1 << 16
 
-// maxFlight is how long a publish is waited for. A server that was lost, or has lost the lead of the stream, with a publish in
-// hand does not answer it any more, and clients do not wait that long either. If it was stored all the same, the copy has it:
-// that is read back from the servers.
+// maxFlight is how long a publish is waited for. A server that was lost, or has lost the lead of the stream, with a
+// publish in hand does not answer it any more, and clients do not wait that long either. If it was stored all the same,
+// the copy has it: that is read back from the servers.
 const maxFlight = 6 * time.Second
 
 // flying is a publish that waits for its PubAck.

@@ -115,8 +115,8 @@ type hooks struct {
 	// Stray is told of what the servers have sent to a client though the stream, or the consumer, is Here: the reply
 	// subject of a delivery, or of a request of flow control.
 	Stray func(consumer, reply []byte)
-	// Mirror is shown an ack for a consumer that is served from here while the servers have the say about the stream. It
-	// may change where it is to be confirmed (the Reply of its Msg, which is borrowed).
+	// Mirror is shown an ack for a consumer that is served from here while the servers have the say about the stream.
+	// It may change where it is to be confirmed (the Reply of its Msg, which is borrowed).
 	Mirror func(*Mirrored)
 	// Changed is told that an API request which may change the stream has passed.
 	Changed func()

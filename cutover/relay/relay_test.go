@@ -77,9 +77,9 @@ func newSite(t *testing.T, o *server.Options) *site {
 	return s
 }
 
-func connect(t *testing.T, at string, o ...nats.Option) *nats.Conn {
+func connect(t *testing.T, at string) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(at, o...)
+	nc, err := nats.Connect(at)
 	check(t, err)
 	t.Cleanup(nc.Close)
 	return nc

@@ -14,9 +14,9 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover"
 )
 
-// Single takes part in one consumer of the servers, which pulls and takes explicit acks, in the clients' place, while the
-// servers have the say about the stream and clients are served from the copy: a ghost that follows at once. One goroutine
-// uses it at a time.
+// Single takes part in one consumer of the servers, which pulls and takes explicit acks, in the clients' place, while
+// the servers have the say about the stream and clients are served from the copy: a ghost that follows at once. One
+// goroutine uses it at a time.
 type Single struct {
 	conn     *nats.Conn
 	from     cutover.Copy

@@ -9,9 +9,13 @@ import (
 // FuzzRequest: whatever a client asks for is refused or is a request with valid subjects and one place to begin at.
 func FuzzRequest(f *testing.F) {
 	for _, s := range [][3]string{
-		{"", "", ""}, {"filter=a.>&filter=b&deliver=new", "", "Bearer x"}, {"start_seq=7&format=json", "12", "Basic dTpw"},
-		{"start_time=2026-01-02T15:04:05Z", "", "bearer a.b.c"}, {"deliver=by_start_sequence", "-1", ""},
-		{"last_event_id=18446744073709551615&access_token=x", "", ""}, {"%zz", "9223372036854775807", "Basic !"},
+		{"", "", ""},
+		{"filter=a.>&filter=b&deliver=new", "", "Bearer x"},
+		{"start_seq=7&format=json", "12", "Basic dTpw"},
+		{"start_time=2026-01-02T15:04:05Z", "", "bearer a.b.c"},
+		{"deliver=by_start_sequence", "-1", ""},
+		{"last_event_id=18446744073709551615&access_token=x", "", ""},
+		{"%zz", "9223372036854775807", "Basic !"},
 	} {
 		f.Add(s[0], s[1], s[2])
 	}
