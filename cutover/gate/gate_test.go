@@ -249,13 +249,3 @@ func TestFactsOfParity(t *testing.T) {
 		t.Errorf("the waiver has expired, and %+v", g)
 	}
 }
-
-func TestFactsOfTheAPI(t *testing.T) {
-	if len(APIFacts(parity.APIStats{}, now)) != 0 {
-		t.Fatal("nothing was compared")
-	}
-	f := APIFacts(parity.APIStats{Equal: 999, Differ: 1, Version: "v"}, now)[APIParity]
-	if f.Value != .999 || f.N != 1000 || !f.At.Equal(now) {
-		t.Fatalf("%+v", f)
-	}
-}

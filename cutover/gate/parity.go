@@ -123,15 +123,3 @@ func silentNow(r *parity.ConsumerReport, at time.Time) bool {
 	}
 	return r.NumPending+r.AckPending > 0 && at.Sub(r.LastDelivery).Seconds() > 2*wait
 }
-
-// APIFacts returns the share of answers of the API that were alike (G7): none if none was compared.
-func APIFacts(s parity.APIStats, now time.Time) Facts {
-	n := s.Equal + s.Differ
-	if n == 0 {
-		return Facts{}
-	}
-	return Facts{APIParity: {
-		Value: float64(s.Equal) / float64(n), N: n, At: now, Source: "parity",
-		Detail: fmt.Sprintf("%d of %d alike, %d differences ignored by list %s", s.Equal, n, s.Ignored, s.Version),
-	}}
-}
