@@ -201,6 +201,9 @@ func (b *Batch) check() error {
 			o.log.w.outOfOrder.Add(1)
 			return ErrOutOfOrder
 		}
+		if o.rec.Seq > MaxSeq {
+			return ErrUsedUp
+		}
 		last[o.log] = o.rec.Seq
 	}
 	return nil

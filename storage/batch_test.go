@@ -217,6 +217,7 @@ func TestBatchRefused(t *testing.T) {
 	}{
 		{"below the head", func(x *Batch) { x.Append(b, rec(5, "k", 1)) }, ErrOutOfOrder},
 		{"below another of the batch", func(x *Batch) { x.Append(a, rec(7, "k", 1)); x.Append(a, rec(7, "k", 1)) }, ErrOutOfOrder},
+		{"above the last there is", func(x *Batch) { x.Append(a, rec(MaxSeq+1, "k", 1)) }, ErrUsedUp},
 		{"a log that is gone", func(x *Batch) { x.Append(gone, rec(1, "k", 1)) }, ErrNoLog},
 		{"another store", func(x *Batch) { x.Append(other, rec(1, "k", 1)) }, errForeign},
 		{"too large", func(x *Batch) { x.Change(state, make([]byte, maxRecord)) }, ErrTooLarge},

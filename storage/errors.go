@@ -10,6 +10,7 @@ var (
 	ErrNotFound   = errors.New("record not found")
 	ErrEOF        = errors.New("no record there yet")
 	ErrOutOfOrder = errors.New("record offered below the head of its log")
+	ErrUsedUp     = errors.New("no sequence is left: nothing can be stored after sequence 18446744073709551614")
 	ErrFull       = errors.New("shard queue is full")
 	ErrStopped    = errors.New("data directory stopped")
 	ErrNoLog      = errors.New("no such log")

@@ -3,11 +3,16 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 
 	"github.com/noetl/ehdb-gateway/storage/part"
 )
+
+// MaxSeq is the highest sequence a record can have: the one after it is a number still, so that what reads on from
+// the last record need not ask whether there is one.
+const MaxSeq = math.MaxUint64 - 1
 
 // LogSpec says what a log is when it is made. It is persisted but for Size, Route and Compress, which are given
 // again at OpenLog.
@@ -154,7 +159,7 @@ func (l *Log) shardOf(key []byte) *shard {
 }
 
 // Append adds r, copying its bytes once. r.Seq must be above the head's; a lower one is refused with ErrOutOfOrder and
-// counted (out_of_order_appends). A gap is permitted: the skipped sequences count as deleted. r.Time is raised to the
+// counted (out_of_order_appends), one above MaxSeq with ErrUsedUp. A gap is permitted: the skipped sequences count as deleted. r.Time is raised to the
 // previous record's if it is below it. Errors: ErrFull when the shard's queue is at its bound (nothing was appended),
 // ErrStopped (wrapped with the cause) when the directory has failed or is out of space. done may be nil.
 func (l *Log) Append(r *Record, done Done) error {
@@ -166,6 +171,9 @@ func (l *Log) Append(r *Record, done Done) error {
 	if r.Seq <= l.lastSeq {
 		l.w.outOfOrder.Add(1)
 		return ErrOutOfOrder
+	}
+	if r.Seq > MaxSeq {
+		return ErrUsedUp
 	}
 	r.Time = max(r.Time, l.lastTime)
 	size := l.size(len(r.Key), len(r.Header), len(r.Data))

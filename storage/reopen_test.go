@@ -7,6 +7,37 @@ import (
 	"github.com/noetl/ehdb-gateway/storage/vfs"
 )
 
+// TestSequencesUsedUp: the last record can be read on from, and none comes after it, before and after a restart.
+func TestSequencesUsedUp(t *testing.T) {
+	disk := vfs.NewMem()
+	s := open(t, Options{Dir: "d", FS: disk})
+	l := create(t, s)
+	if _, err := l.Purge(nil, MaxSeq, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(rec(MaxSeq, "k", 1), nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		wait(t, l)
+		if err := l.Append(rec(MaxSeq+1, "k", 1), nil); !errors.Is(err, ErrUsedUp) {
+			t.Fatalf("append after the last sequence: %v", err)
+		}
+		if r, err := l.Next(0, nil); err != nil || r.Seq != MaxSeq {
+			t.Fatalf("the first record: %d, %v", r.Seq, err)
+		}
+		if r, err := l.Next(MaxSeq+1, nil); !errors.Is(err, ErrEOF) {
+			t.Fatalf("after the last record: %d, %v", r.Seq, err)
+		}
+		s.Close()
+		s = open(t, Options{Dir: "d", FS: disk})
+		var err error
+		if l, err = s.OpenLog(l.ID(), LogSpec{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestPurgeBeyondTheEnd: a purge moves the sequence on, and a restart does not move it back.
 func TestPurgeBeyondTheEnd(t *testing.T) {
 	disk := vfs.NewMem()

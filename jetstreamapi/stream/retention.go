@@ -162,7 +162,7 @@ const sweepBatch = 256
 
 // sweep deletes the messages from from on that may go.
 func (s *Stream) sweep(from uint64, mayGo judgement) {
-	last := s.sweepEnd(mayGo)
+	last := min(s.sweepEnd(mayGo), storage.MaxSeq) // so that what comes after it is a sequence, too
 	records := make([]storage.Record, 0, sweepBatch)
 	for seq := from; seq <= last; {
 		records = records[:0]
