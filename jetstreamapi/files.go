@@ -198,7 +198,7 @@ func (e *streamEntry) offlineCopy(cause error) *streamEntry {
 	return out
 }
 
-// stopAssets stops streams, their consumers first.
+// stopAssets stops streams, their consumers first; nothing is taken any more by then.
 func (a *account) stopAssets(streams []*streamEntry) {
 	a.mu.RLock()
 	var consumers []*consumerEntry
@@ -210,6 +210,11 @@ func (a *account) stopAssets(streams []*streamEntry) {
 	a.mu.RUnlock()
 	for _, e := range streams {
 		e.unlink()
+	}
+	for _, e := range streams {
+		if e.stream != nil {
+			e.stream.Quiesce()
+		}
 	}
 	for _, c := range consumers {
 		c.stop(jsapi.StatusShutdown)

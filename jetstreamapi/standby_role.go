@@ -193,6 +193,7 @@ func (e *streamEntry) quiesce(ctx context.Context) error {
 	for _, c := range consumers {
 		errs = append(errs, c.consumer.Settle(ctx))
 	}
+	e.stream.Quiesce()
 	for _, c := range consumers {
 		c.stop(statusMoved)
 		errs = append(errs, c.consumer.Settle(ctx))

@@ -90,8 +90,9 @@ type head struct {
 	reserved uint64
 	trimDue  bool     // the limits are to be applied to what was stored
 	owed     []uint64 // sequences whose deletion the log could not take yet
-	closed   bool
-	purged   bool // everything, at least once
+	closed   bool     // nothing is taken any more
+	stopped  bool     // Stop was called
+	purged   bool     // everything, at least once
 
 	ahead *storage.KeyAhead // of the message in hand; nil: nothing
 
@@ -243,17 +244,25 @@ func (s *Stream) Created() time.Time { return s.o.Created }
 // Log returns the stream's log, for reading.
 func (s *Stream) Log() *storage.Log { return s.log }
 
+// Quiesce has the stream refuse what is published from now on, and remove nothing for having been acknowledged. It comes
+// before consumers are detached to be stopped: without them a stream would take messages for ones nobody wants.
+func (s *Stream) Quiesce() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.head.closed = true
+}
+
 // Stop ends the stream: it waits for what was published to become durable, answers it, then closes. Publishers that
 // cannot be told of success are told of the stop. The log stays. It must not be called from a Done of the log.
 func (s *Stream) Stop() {
 	s.admin.Lock()
 	defer s.admin.Unlock()
 	s.mu.Lock()
-	if s.head.closed {
+	if s.head.stopped {
 		s.mu.Unlock()
 		return
 	}
-	s.head.closed = true
+	s.head.closed, s.head.stopped = true, true
 	s.dropBatches(true, true)
 	s.stopUpkeep()
 	s.mu.Unlock()
