@@ -30,7 +30,7 @@ func needCLI(t *testing.T) string {
 // What differs between two runs in the CLI's tables, in the order it is replaced.
 var (
 	randoms = regexp.MustCompile(`N[A-Z0-9]{55}|sha256:\w+|/tmp/\S+|_INBOX\.\S+`)
-	figures = regexp.MustCompile(`\d[\d.:,-]*( ?([KMG]i)?B|µs|ms|s|%)?`)
+	figures = regexp.MustCompile(`\d[\d.:,-]*( ?([KMG]i)?B|[KMG]\b|µs|ms|s|%)?`)
 	blanks  = regexp.MustCompile(`[ ─│╭╮╰╯┬┴┼├┤█▏]+`)
 	// An always synced log, which may be compressed, and a switch of nats-server's own storage.
 	ownRows = regexp.MustCompile(`js_raft_delete_range|sync_always|compress_ok|Always sync writes|Cluster Message Compression`)

@@ -67,7 +67,7 @@ func TestKeyValue(t *testing.T) {
 					continue
 				}
 				tr.Add("watch %s %s rev %d op %v", u.Key(), u.Value(), u.Revision(), u.Operation())
-			case <-time.After(3 * time.Second):
+			case <-time.After(30 * time.Second):
 				t.Fatal("the watcher is silent")
 			}
 		}
