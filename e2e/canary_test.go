@@ -23,6 +23,7 @@ import (
 // killed with kill -9 again and again while clients publish and take. Nothing is lost, and nothing comes again behind a
 // confirmed ack: not from the gateway that starts again, not from the servers without it, not after it was given back.
 func TestCanaryKill(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	if os.Getenv("EHDB_E2E_BIN") != "" {
 		t.Skip("the cutover is ours")
 	}

@@ -61,6 +61,7 @@ var inNoOrder = regexp.MustCompile(`report accounts|account info`)
 
 // TestNATSCLIServerCommands runs the CLI's commands for operators, as a user of the system account and as one who is not.
 func TestNATSCLIServerCommands(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	cli := needCLI(t)
 	compareWith(t, systemConf, func(t *testing.T, e endpoint, tr *transcript) {
 		home := t.TempDir()

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,9 @@ func TestNATSCLI(t *testing.T) {
 			}
 			plain, show := strings.CutPrefix(line, "= ")
 			out, err := runCLI(cli, home, e.URL, plain)
+			if err != nil {
+				t.Logf("%s: %s", plain, complaint(err))
+			}
 			switch {
 			case !show:
 				tr.Add("%s: %v", plain, err)
@@ -62,6 +66,7 @@ const cliScript = `
 	= consumer next S C --raw --no-ack
 	= consumer info S C --json
 	consumer add S E --ephemeral --pull --defaults
+	consumer rm S E -f
 	consumer edit S C --max-pending 50 -f
 	= consumer info S C --json
 	consumer pause S C 1h -f
@@ -102,6 +107,14 @@ const cliScript = `
 	= stream info benchstream --json
 	stream rm benchstream -f
 `
+
+// complaint is what a command that failed wrote to its standard error.
+func complaint(err error) string {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return strings.TrimSpace(string(exit.Stderr))
+	}
+	return err.Error()
+}
 
 // runCLI runs one command line of the CLI; arguments hold no spaces.
 func runCLI(cli, home, url, line string) (string, error) {
