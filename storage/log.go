@@ -159,9 +159,10 @@ func (l *Log) shardOf(key []byte) *shard {
 }
 
 // Append adds r, copying its bytes once. r.Seq must be above the head's; a lower one is refused with ErrOutOfOrder and
-// counted (out_of_order_appends), one above MaxSeq with ErrUsedUp. A gap is permitted: the skipped sequences count as deleted. r.Time is raised to the
-// previous record's if it is below it. Errors: ErrFull when the shard's queue is at its bound (nothing was appended),
-// ErrStopped (wrapped with the cause) when the directory has failed or is out of space. done may be nil.
+// counted (out_of_order_appends), one above MaxSeq with ErrUsedUp. A gap is permitted: the skipped sequences count as
+// deleted. r.Time is raised to the previous record's if it is below it. Errors: ErrFull when the shard's queue is at
+// its bound (nothing was appended), ErrStopped (wrapped with the cause) when the directory has failed or is out of
+// space. done may be nil.
 func (l *Log) Append(r *Record, done Done) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

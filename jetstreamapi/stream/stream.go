@@ -244,8 +244,8 @@ func (s *Stream) Created() time.Time { return s.o.Created }
 // Log returns the stream's log, for reading.
 func (s *Stream) Log() *storage.Log { return s.log }
 
-// Quiesce has the stream refuse what is published from now on, and remove nothing for having been acknowledged. It comes
-// before consumers are detached to be stopped: without them a stream would take messages for ones nobody wants.
+// Quiesce has the stream refuse what is published from now on, and remove nothing for having been acknowledged. It
+// comes before consumers are detached to be stopped: without them a stream would take messages for ones nobody wants.
 func (s *Stream) Quiesce() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
