@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -209,12 +210,16 @@ func (g *Ghosts) left(ctx context.Context, c *cutover.ConsumerCopy, todo map[uin
 	if err != nil {
 		return err
 	}
+	maps.DeleteFunc(todo, func(seq uint64, _ bool) bool { return seq <= info.Delivered.Stream })
+	return undeliverable(ctx, g.to, c, todo)
+}
+
+// undeliverable is an error if any of the messages in todo, which c has delivered here and a consumer upstream does not
+// give, are still on the servers.
+func undeliverable(ctx context.Context, to cutover.Reader, c *cutover.ConsumerCopy, todo map[uint64]bool) error {
 	n := 0
 	for seq := range todo {
-		if seq <= info.Delivered.Stream {
-			continue
-		}
-		_, err := g.to.Get(ctx, seq)
+		_, err := to.Get(ctx, seq)
 		switch {
 		case errors.Is(err, cutover.ErrNoRecord):
 		case err != nil:

@@ -148,7 +148,7 @@ func (g *Single) catchUp(ctx context.Context, c *cutover.ConsumerCopy, info *ser
 			return err
 		}
 		maps.DeleteFunc(todo, func(seq uint64, _ bool) bool { return seq <= info.Delivered.Stream })
-		if err := g.left(ctx, c, todo); err == nil || empty >= maxEmptyPull {
+		if err := undeliverable(ctx, g.to, c, todo); err == nil || empty >= maxEmptyPull {
 			return err
 		}
 		empty++ // at max_ack_pending, acks that are not taken yet stand in the way
@@ -189,26 +189,6 @@ func (g *Single) receive(
 		}
 	}
 	return n, nil
-}
-
-// left reports on messages that the consumer upstream does not give: those that were removed meanwhile are none.
-func (g *Single) left(ctx context.Context, c *cutover.ConsumerCopy, todo map[uint64]bool) error {
-	n := 0
-	for seq := range todo {
-		_, err := g.to.Get(ctx, seq)
-		switch {
-		case errors.Is(err, cutover.ErrNoRecord):
-		case err != nil:
-			return err
-		default:
-			n++
-		}
-	}
-	if n > 0 {
-		return fmt.Errorf("%d messages that were delivered here are not delivered upstream, up to %d",
-			n, c.State.Delivered.Stream)
-	}
-	return nil
 }
 
 // Missed reports whether somebody else has taken messages of the consumer on the servers: less is outstanding there
