@@ -156,11 +156,7 @@ bus { upstream: [%q], profile: drill }`, ns.ClientURL()))
 // when waits for something to become true.
 func when(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within a minute", what)
-		}
-	}
+	until(t, what, time.Minute, met(ok))
 }
 
 // canaryClients publish numbered messages and take them, and note which acks were confirmed.

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -108,6 +109,16 @@ func (b *before) stream(name string) (*face.StreamState, error) {
 		}
 	}
 	return nil, fmt.Errorf("%s is not under watch", name)
+}
+
+// met makes a condition a try for until.
+func met(ok func() bool) func() error {
+	return func() error {
+		if !ok() {
+			return errors.New("not yet")
+		}
+		return nil
+	}
 }
 
 // until waits until something succeeds.

@@ -187,11 +187,7 @@ func streamMsgs(t *testing.T, js jetstream.JetStream, name string) uint64 {
 
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it did not come to pass")
-		}
-	}
+	until(t, "it is to come to pass", 10*time.Second, met(ok))
 }
 
 func TestExtensionsRefused(t *testing.T) {

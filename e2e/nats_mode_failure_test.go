@@ -34,11 +34,7 @@ func closedReasons(t *testing.T, p *process) (out []string) {
 // await waits until ok says true.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
+	until(t, what, 20*time.Second, met(ok))
 }
 
 // A server that goes away takes its clients' connections with it; when it is back they are, by themselves.

@@ -197,18 +197,7 @@ func TestShadowNeverHurts(t *testing.T) {
 		fmt.Sprintf("mode: shadow, profile: drill, upstream: [%q]", ns.ClientURL()))
 	t.Cleanup(disk.end) // before the program is stopped
 	url := "nats://" + a.gw.Addr().String()
-	nc, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}}); err != nil {
-		t.Fatal(err)
-	}
+	withStream(t, url, "ORDERS", "orders.>")
 	p := startPaced(t, url, 4, 5*time.Millisecond)
 	status := awaitCopy(t, a, 100)
 
@@ -320,18 +309,7 @@ func TestSyncsAreShared(t *testing.T) {
 		return nil
 	})
 	a := within(t, fs, "mode: ehdb")
-	nc, err := nats.Connect("nats://" + a.gw.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}); err != nil {
-		t.Fatal(err)
-	}
+	js := withStream(t, "nats://"+a.gw.Addr().String(), "S", "s")
 	mu.Lock()
 	before := syncs
 	mu.Unlock()
@@ -354,4 +332,22 @@ func TestSyncsAreShared(t *testing.T) {
 	if n == 0 || n*8 > publishers*each {
 		t.Errorf("%d syncs for %d messages", n, publishers*each)
 	}
+}
+
+// withStream connects to url and makes a stream of subject.
+func withStream(t *testing.T, url, name, subject string) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err == nil {
+		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subject}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
 }
