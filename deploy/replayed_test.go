@@ -51,9 +51,10 @@ func TestReplayed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	failures, names, ok := strings.Cut(string(b), "## Their names here")
+	failures, rest, _ := strings.Cut(string(b), "## Defects of the log before")
+	defects, names, ok := strings.Cut(rest, "## Their names here")
 	if !ok {
-		t.Fatal("no names")
+		t.Fatal("no defects, or no names")
 	}
 	tests := testFuncs(t)
 	for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(b), -1) {
@@ -61,21 +62,8 @@ func TestReplayed(t *testing.T) {
 			t.Errorf("there is no %s", name)
 		}
 	}
-	const count = 45
-	list := rows(failures)
-	if len(list) != count {
-		t.Errorf("%d rows, want %d", len(list), count)
-	}
-	for i, r := range list {
-		if len(r) != 4 || r[0] != strconv.Itoa(i+1) {
-			t.Errorf("row %d is %q", i+1, r)
-			continue
-		}
-		answer := regexp.MustCompile(`^(yes|partly|no)`).FindString(r[2])
-		if answer == "" || r[3] == "" && !strings.Contains(r[2], ":") && !strings.Contains(r[2], ".") {
-			t.Errorf("row %d: no answer, or neither a test nor a reason: %q", i+1, r[2])
-		}
-	}
+	checkTable(t, failures, 45, regexp.MustCompile(`^(yes|partly|no)`))
+	checkTable(t, defects, 10, regexp.MustCompile(`.`))
 	series, text := families(t), sources(t)
 	alerting, _ := alerts(t)
 	known := map[string]bool{}
@@ -95,6 +83,24 @@ func TestReplayed(t *testing.T) {
 			if !isThere(name[1], series, known, text) {
 				t.Errorf("%s: there is no %s here", r[0], name[1])
 			}
+		}
+	}
+}
+
+// checkTable checks that a section's table has so many numbered rows, each with an answer and a test or a reason.
+func checkTable(t *testing.T, section string, count int, answer *regexp.Regexp) {
+	t.Helper()
+	list := rows(section)
+	if len(list) != count {
+		t.Errorf("%d rows, want %d", len(list), count)
+	}
+	for i, r := range list {
+		if len(r) != 4 || r[0] != strconv.Itoa(i+1) {
+			t.Errorf("row %d is %q", i+1, r)
+			continue
+		}
+		if !answer.MatchString(r[2]) || r[3] == "" && !strings.Contains(r[2], ":") && !strings.Contains(r[2], ".") {
+			t.Errorf("row %d: no answer, or neither a test nor a reason: %q", i+1, r[2])
 		}
 	}
 }

@@ -138,3 +138,36 @@ func checkValue(ctx context.Context, t *testing.T, kv jetstream.KeyValue, k int,
 		t.Errorf("key %d has value %d (%v), but %d was confirmed and %d sent", k, n, err, confirmed, sent)
 	}
 }
+
+// TestRevisionsOutliveDeletions deletes, purges and puts a key, with kills between: what was read before a deletion can
+// never be taken for what came after it.
+func TestRevisionsOutliveDeletions(t *testing.T) {
+	p := startGateway(t, t.TempDir())
+	js, ctx := jetStream(t, connect(t, p.URL))
+	_, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "R", History: 1})
+	noErr(t, err)
+	var read uint64 // the revision that the value before the last deletion was read in
+	for round := range 6 {
+		js, ctx := jetStream(t, connect(t, p.URL))
+		kv, err := js.KeyValue(ctx, "R")
+		noErr(t, err)
+		if read > 0 {
+			if _, err := kv.Update(ctx, "k", []byte("late"), read); !errors.Is(err, jetstream.ErrKeyExists) {
+				t.Fatalf("round %d: an update of revision %d, deleted since: %v", round, read, err)
+			}
+		}
+		rev, err := kv.Create(ctx, "k", []byte("new"))
+		noErr(t, err)
+		if rev <= read {
+			t.Fatalf("round %d: created in revision %d, and was in %d before", round, rev, read)
+		}
+		read = rev
+		if round%2 == 0 {
+			noErr(t, kv.Delete(ctx, "k"))
+		} else {
+			noErr(t, kv.Purge(ctx, "k"))
+		}
+		p.Kill()
+		p = startGateway(t, p.dir)
+	}
+}
