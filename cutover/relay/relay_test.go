@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -265,5 +266,39 @@ func TestHandOver(t *testing.T) {
 	check(t, core.Flush())
 	if m, err := heard.NextMsg(200 * time.Millisecond); err == nil {
 		t.Errorf("heard twice: %q", m.Data)
+	}
+}
+
+// TestUnknown: what clients ask of an API that has no such request is known, the last of it however much that was.
+func TestUnknown(t *testing.T) {
+	s := newSite(t, nil)
+	nc := connect(t, s.gw.ClientURL())
+	scope := relay.NewScope(cutover.Scope{Account: "$G", Stream: "ORDERS"}, relay.Options{})
+	tb, err := relay.NewTable(1, []relay.Route{{Scope: scope, State: relay.Upstream, Subjects: []string{"orders.>"}}}, false)
+	check(t, err)
+	s.relay.Use(tb)
+	use := func(subjects ...string) []string {
+		t.Helper()
+		began := time.Now()
+		for _, subject := range subjects {
+			check(t, nc.PublishRequest(subject, nc.NewRespInbox(), nil))
+		}
+		check(t, nc.Flush())
+		return s.relay.Unknown(began)
+	}
+	if got := use("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.ORDERS", "$JS.API.CONSUMER.LIST.X"); len(got) > 0 {
+		t.Errorf("served, and said to be unknown: %q", got)
+	}
+	if got := use("$JS.API.STREAM.ROTATE.ORDERS", "$JS.HUB.API.NONSENSE"); !slices.Equal(got, []string{"NONSENSE", "STREAM.ROTATE.ORDERS"}) {
+		t.Errorf("unknown: %q", got)
+	}
+	for i := range 150 {
+		use(fmt.Sprint("$JS.API.NEW.", i))
+	}
+	if got := use("$JS.API.LAST"); !slices.Equal(got, []string{"LAST"}) {
+		t.Errorf("after many others: %q", got)
+	}
+	if n := len(s.relay.Unknown(time.Time{})); n != 100 {
+		t.Errorf("%d are remembered", n)
 	}
 }

@@ -42,13 +42,25 @@ func (u *unknown) look(subject []byte) {
 	if u.seen == nil {
 		u.seen = make(map[string]time.Time)
 	}
-	if _, known := u.seen[string(rest)]; known || len(u.seen) < maxUnknown {
-		u.seen[string(rest)] = time.Now()
+	if _, known := u.seen[string(rest)]; !known && len(u.seen) >= maxUnknown {
+		u.forget()
 	}
+	u.seen[string(rest)] = time.Now()
+}
+
+// forget makes room: what was used longest ago goes, so that what is used now is always seen.
+func (u *unknown) forget() {
+	var oldest string
+	for s, at := range u.seen {
+		if oldest == "" || at.Before(u.seen[oldest]) {
+			oldest = s
+		}
+	}
+	delete(u.seen, oldest)
 }
 
 // Unknown returns the subjects of the API, without their prefix, that clients have used since then and that nobody here
-// serves, sorted; at most a hundred are remembered.
+// serves, sorted; the last hundred are remembered.
 func (r *Relay) Unknown(since time.Time) (list []string) {
 	r.unknown.mu.Lock()
 	defer r.unknown.mu.Unlock()
