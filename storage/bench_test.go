@@ -220,3 +220,76 @@ func BenchmarkSeal(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+
+// BenchmarkKeys counts 100,000 keys of eight parts and RAM, when nothing has changed, after an append, and with one record
+// in ten deleted; EachKey gives what each key has as well.
+func BenchmarkKeys(b *testing.B) {
+	const runs, records, keys = 8, 200_000, 100_000
+	s, err := Open(b.Context(), Options{
+		Dir: b.TempDir(), Shards: 2, Seal: true, SealMaxAge: time.Hour, SealRecords: 1 << 40, SealBytes: 1 << 40,
+		MaxUnsealed: 1 << 40, MaxUnsealedBytes: 1 << 40,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	l := benchLog(b, s)
+	seq := uint64(0)
+	add := func() {
+		seq++
+		r := Record{Seq: seq, Time: int64(seq), Key: fmt.Appendf(nil, "s.%d.item", uint32(seq*7919)%keys), Data: make([]byte, 16)}
+		for l.Append(&r, nil) != nil {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	durable := func() {
+		if err := s.durable(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for range runs {
+		for range records {
+			add()
+		}
+		durable()
+		if err := s.sealer.seal(noPace); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for range records / 10 {
+		add()
+	}
+	durable()
+	count := func(b *testing.B) {
+		if n := l.Keys(); n != keys {
+			b.Fatalf("%d keys", n)
+		}
+	}
+	changed := func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			add()
+			durable()
+			b.StartTimer()
+			count(b)
+		}
+	}
+	b.Run("same", func(b *testing.B) {
+		for b.Loop() {
+			count(b)
+		}
+	})
+	b.Run("changed", changed)
+	b.Run("each", func(b *testing.B) {
+		for b.Loop() {
+			l.EachKey(nil, func([]byte, KeyState) bool { return true })
+		}
+	})
+	for i := uint64(1); i < seq; i += 10 {
+		if _, err := l.Delete([]uint64{i}, false, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	durable()
+	b.Run("deleted", changed)
+}

@@ -64,6 +64,7 @@ type Log struct {
 	removals removalRing
 
 	visible atomic.Uint64
+	census  census                // the last count of the keys; has a lock of its own
 	broken  atomic.Pointer[error] // why nothing is taken any more: a part of it is damaged
 	onVis   atomic.Pointer[func(uint64, error)]
 

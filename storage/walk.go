@@ -7,26 +7,6 @@ import (
 	"github.com/noetl/ehdb-gateway/storage/part"
 )
 
-// Keys returns how many different keys the visible records have. With records in parts it is a walk over their keys.
-func (l *Log) Keys() int {
-	l.mu.RLock()
-	x := l.vis.tail
-	if len(l.vis.sealed) > 0 || l.vis.mid != nil {
-		l.mu.RUnlock()
-		n := 0
-		l.EachKey(nil, func([]byte, KeyState) bool { n++; return true })
-		return n
-	}
-	defer l.mu.RUnlock()
-	n := x.keys.used
-	for ord := x.next(x.vis, x.end); ord < x.end; ord = x.next(ord+1, x.end) {
-		if x.keys.info(x.at(ord).key).chainFirst == ord+1 {
-			n-- // it has no visible record yet
-		}
-	}
-	return n
-}
-
 // eachKey is EachKey for a log with several runs: the keys of those in parts are merged, and what RAM has of each, as
 // it was at the beginning, is added.
 func (l *Log) eachKey(filter Filter, fn func(key []byte, ks KeyState) bool) error {
