@@ -34,7 +34,7 @@ type client struct {
 	piped         bool // is of this process
 	writeDeadline time.Duration
 	noStall       bool
-	traced        bool          // the log takes the raw protocol
+	traced        atomic.Bool   // the log takes the raw protocol
 	lines         *rate.Limiter // of the log
 	gone          chan struct{} // closed at the end
 	tasked        chan struct{} // of one: there are tasks
@@ -84,8 +84,9 @@ func newClient(s *Server, conn net.Conn, web bool) *client {
 		server: s, conn: conn, stream: conn, cid: s.lastCID.Add(1), start: time.Now(),
 		gone: make(chan struct{}), tasked: make(chan struct{}, 1),
 		web: web, writeDeadline: set.WriteDeadline, noStall: set.NoFastProducerStall,
-		traced: s.tracing(), lines: rate.NewLimiter(clientPerSecond, clientLinesBurst),
+		lines: rate.NewLimiter(clientPerSecond, clientLinesBurst),
 	}
+	c.traced.Store(set.Trace || s.tracing())
 	c.peer.Store(&peer{})
 	if host, port, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
 		p, _ := strconv.ParseUint(port, 10, 16)
@@ -149,10 +150,29 @@ func (c *client) String() string {
 		told := strings.Join(lang, ":")
 		name += fmt.Sprintf(" - %q", told[:min(len(told), maxQuoted)])
 	}
-	if c.login != nil && c.login.User != "" {
-		name += fmt.Sprintf(" - %q", c.login.Account+"/"+c.login.User)
+	if who := c.who(); who != "" {
+		name += fmt.Sprintf(" - %q", who[:min(len(who), maxQuoted)])
 	}
 	return name
+}
+
+// who is the account and the user as nats-server's log names them; empty for a client that did not say who it is. With
+// c.mu held.
+func (c *client) who() string {
+	if c.login == nil {
+		return ""
+	}
+	switch t := &c.told; {
+	case t.Nkey != "":
+		return c.login.Account + "/nkey:" + t.Nkey
+	case t.User != "":
+		return c.login.Account + "/user:" + t.User
+	case t.JWT != "":
+		return c.login.Account + "/jwt:" + c.login.Nkey
+	case t.Token != "":
+		return c.login.Account + "/token"
+	}
+	return ""
 }
 
 func (c *client) touch(now time.Time) { c.lastActivity.Store(now.UnixNano()) }
@@ -250,7 +270,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 // enqueue queues p for the client.
 func (c *client) enqueue(p string) {
-	if c.traced {
+	if c.traced.Load() {
 		c.traceOut(p)
 	}
 	c.out.mu.Lock()

@@ -148,7 +148,7 @@ func (c *client) sendNow(p []byte) bool {
 	if !c.limit(c.writeDeadline) {
 		return false
 	}
-	if c.traced {
+	if c.traced.Load() {
 		c.traceOut(string(p))
 	}
 	if _, err := c.stream.Write(p); err != nil {

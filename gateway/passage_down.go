@@ -95,7 +95,7 @@ func (c *client) pass(run []byte, between bool) {
 	if len(run) == 0 {
 		return
 	}
-	if c.traced {
+	if c.traced.Load() {
 		c.tracePassage("->> [{line}]", run)
 	}
 	o := &c.out

@@ -86,7 +86,7 @@ func (c *client) forward(p *passage) bool {
 	}
 	c.touch(time.Now())
 	c.countPassed(msgs, bytes)
-	if c.traced {
+	if c.traced.Load() {
 		c.tracePassage("<<- [{line}]", run)
 	}
 	if !c.writeUp(p, run) {

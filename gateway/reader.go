@@ -100,7 +100,7 @@ func (c *client) commands() bool {
 			c.checkPending()
 			return true
 		}
-		if c.traced {
+		if c.traced.Load() {
 			c.traceIn(&c.command)
 		}
 		if c.command.Op == wire.OpPub {

@@ -121,6 +121,7 @@ func (c *client) runTasks() bool {
 
 // reload makes set hold for the client. The reader calls it.
 func (c *client) reload(set *settings) {
+	c.traced.Store(set.Trace)
 	if c.passage != nil {
 		return // upstream decides
 	}

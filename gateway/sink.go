@@ -22,7 +22,7 @@ func (c *client) DeliverNow(batch []bus.Delivery) (stall <-chan struct{}) {
 
 // deliver queues batch. At most so many messages as now says are worth an attempt to write them at once.
 func (c *client) deliver(batch []bus.Delivery, now int) (stall <-chan struct{}) {
-	if c.traced {
+	if c.traced.Load() {
 		c.traceDelivery(batch)
 	}
 	o := &c.out

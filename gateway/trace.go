@@ -87,7 +87,7 @@ func (c *client) traceOut(proto string) {
 
 // traceLast writes the -ERR that ends a connection to the log.
 func (c *client) traceLast(text string) {
-	if c.traced {
+	if c.traced.Load() {
 		c.traceOut("-ERR '" + text + "'")
 	}
 }

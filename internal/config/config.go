@@ -67,37 +67,48 @@ func Load(args []string, lookupEnv func(string) (string, bool)) (*Config, error)
 	if c.Action != Run && c.Action != CheckFile {
 		return c, nil
 	}
+	if err := c.settle(f, lookupEnv); err != nil {
+		if r := f.opts.AccountResolver; r != nil {
+			r.Close() // it may look after a directory by now
+		}
+		return nil, err
+	}
+	return c, nil
+}
+
+// settle reads the file that f names and makes one configuration of all that there is.
+func (c *Config) settle(f *flags, lookupEnv func(string) (string, bool)) error {
 	file, err := readFile(f.file, c.Server)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c.Warnings = append(c.Warnings, file.warnings...)
 	c.Accounts = accountLinks(file)
 	if err := f.override(c.Server); err != nil {
-		return nil, err
+		return err
 	}
 	if err := c.readOwnBlocks(file, f, lookupEnv); err != nil {
-		return nil, err
+		return err
 	}
 	c.readResolver(file)
 	c.Limits = connLimits(file)
 	if err := c.checkServed(file); err != nil {
-		return nil, err
+		return err
 	}
 	if c.Server, err = validated(c.Server); err != nil {
-		return nil, err
+		return err
 	}
 	if c.EHDB.Feed != nil && c.Server.HTTPPort == 0 && c.Server.HTTPSPort == 0 {
-		return nil, errFeedPort
+		return errFeedPort
 	}
 	if c.Bus.Cutover {
 		c.JetStreamAccounts = c.Bus.copied()
 	} else if c.OperatorMode() {
 		c.JetStreamAccounts = map[string]AccountLimits{}
 	} else if c.JetStreamAccounts, err = jetStreamAccounts(file, c.Server); err != nil {
-		return nil, err
+		return err
 	}
-	return c, c.resolveDataDir()
+	return c.resolveDataDir()
 }
 
 // readOwnBlocks reads ehdb {} and bus {} and lets flags and environment have the last word.
@@ -120,6 +131,9 @@ func (c *Config) readOwnBlocks(file *parsedFile, f *flags, lookupEnv func(string
 // validated returns o with nats-server's defaults, after nats-server's own checks of what the options say together. The
 // server made for it is never started.
 func validated(o *server.Options) (*server.Options, error) {
+	if o.MaxClosedClients < 0 {
+		return nil, fmt.Errorf("max_closed_clients: %d is less than 0", o.MaxClosedClients)
+	}
 	full := o.Clone()
 	full.NoLog, full.NoSigs = true, true
 	s, err := server.NewServer(full)

@@ -332,13 +332,13 @@ func TestLeftAsideIsOneWarning(t *testing.T) {
 	}
 }
 
-func TestTracingIsLeftAside(t *testing.T) {
-	for _, c := range []*Config{mustLoad(t, "trace: true"), mustLoad(t, "", "-V"), mustLoad(t, "trace: false", "-DV")} {
-		if len(c.Warnings) == 0 || !strings.HasSuffix(c.Warnings[len(c.Warnings)-1], "left aside: trace") {
+func TestVerboseTracingIsLeftAside(t *testing.T) {
+	for _, c := range []*Config{mustLoad(t, "trace_verbose: true"), mustLoad(t, "", "-VV"), mustLoad(t, "trace: false", "-DVV")} {
+		if len(c.Warnings) == 0 || !strings.HasSuffix(c.Warnings[len(c.Warnings)-1], "left aside: trace_verbose") {
 			t.Errorf("got %q", c.Warnings)
 		}
 	}
-	if c := mustLoad(t, "trace: false"); len(c.Warnings) != 0 {
+	if c := mustLoad(t, "trace: true, trace_headers: true, max_traced_msg_len: 10", "-DV"); len(c.Warnings) != 0 {
 		t.Errorf("got %q", c.Warnings)
 	}
 }

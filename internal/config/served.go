@@ -24,7 +24,7 @@ var notServed = []string{
 	"accounts.*.limits.max_leafnodes", "accounts.*.limits.max_leafs",
 	"accounts.*.msg_trace", "accounts.*.trace_dest", "accounts.*.nkey",
 	"cluster", "gateway", "leaf", "leafnodes", "mqtt", "ocsp", "ocsp_cache",
-	"default_js_domain", "feature_flags", "trace", "trace_verbose", "trace_headers", "max_traced_msg_len",
+	"default_js_domain", "feature_flags", "trace_verbose",
 	"disable_sublist_cache", "no_sublist_cache",
 	"jetstream.extension_hint", "jetstream.unique_tag", "jetstream.max_outstanding_catchup",
 	"jetstream.max_buffered_size", "jetstream.max_buffered_msgs", "jetstream.info_queue_limit",
@@ -42,8 +42,8 @@ func (c *Config) checkServed(file *parsedFile) error {
 	if err := joined(w.errs); err != nil {
 		return err
 	}
-	if c.Server.Trace {
-		w.aside = append(w.aside, "trace")
+	if c.Server.TraceVerbose {
+		w.aside = append(w.aside, "trace_verbose")
 	}
 	if len(w.aside) > 0 {
 		c.Warnings = append(c.Warnings, "Not served by this build and left aside: "+listed(w.aside))
