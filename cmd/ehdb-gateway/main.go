@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 
@@ -43,6 +44,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		server.PrintTLSHelpAndDie()
 		return nil
 	case config.CheckFile:
+		for _, w := range cfg.Warnings {
+			fmt.Fprintf(stderr, "%s: warning: %s\n", program, w)
+		}
 		fmt.Fprintf(stderr, "%s: configuration file %s is valid (%s)\n", program, cfg.Server.ConfigFile,
 			cfg.Server.ConfigDigest())
 		return nil
@@ -56,15 +60,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // sendSignal does what -sl says: name, or name=pid, or name=pid file.
 func sendSignal(signal string) error {
 	name, target, _ := strings.Cut(signal, "=")
-	if strings.Contains(target, "=") {
-		return fmt.Errorf("invalid signal parameters: %s", target)
+	if _, more, tooMany := strings.Cut(target, "="); tooMany {
+		return fmt.Errorf("invalid signal parameters: [%s]", more)
 	}
 	if b, err := os.ReadFile(target); err == nil { //nolint:gosec // the operator's own file
 		target = strings.TrimSpace(string(b))
 	} else if target != "" && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("pid file: %w", err)
 	}
-	server.SetProcessName(program)
+	server.SetProcessName(filepath.Base(os.Args[0])) // it may have been put in a nats-server's place
 	return server.ProcessSignal(server.Command(name), target)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"runtime"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -52,6 +53,9 @@ func (a *app) reload() error {
 	}
 	a.monitor.SetOptions(next.Server)
 	a.log.SetLevels(next.Server.Debug, next.Server.Trace)
+	if rate := next.Server.ProfBlockRate; rate != a.cfg.Server.ProfBlockRate {
+		runtime.SetBlockProfileRate(rate)
+	}
 	if err := a.reloadAccounts(next); err != nil {
 		return err
 	}
@@ -131,6 +135,25 @@ func settled(now, next *config.Config) error {
 		{"JetStreamRequestQueueLimit", o.JetStreamRequestQueueLimit, n.JetStreamRequestQueueLimit},
 		{"NoJetStreamStrict", o.NoJetStreamStrict, n.NoJetStreamStrict},
 		{"SyncInterval", o.SyncInterval, n.SyncInterval},
+		{"SyncAlways", o.SyncAlways, n.SyncAlways},
+		{"JetStreamKey", unshown{o.JetStreamKey}, unshown{n.JetStreamKey}},
+		{"JetStreamOldKey", unshown{o.JetStreamOldKey}, unshown{n.JetStreamOldKey}},
+		{"JetStreamCipher", o.JetStreamCipher, n.JetStreamCipher},
+		{"JetStreamUniqueTag", o.JetStreamUniqueTag, n.JetStreamUniqueTag},
+		{"JetStreamExtHint", o.JetStreamExtHint, n.JetStreamExtHint},
+		{"JetStreamMaxCatchup", o.JetStreamMaxCatchup, n.JetStreamMaxCatchup},
+		{"JetStreamInfoQueueLimit", o.JetStreamInfoQueueLimit, n.JetStreamInfoQueueLimit},
+		{"StreamMaxBufferedMsgs", o.StreamMaxBufferedMsgs, n.StreamMaxBufferedMsgs},
+		{"StreamMaxBufferedSize", o.StreamMaxBufferedSize, n.StreamMaxBufferedSize},
+		{"JsAccDefaultDomain", o.JsAccDefaultDomain, n.JsAccDefaultDomain},
+		{"NoSublistCache", o.NoSublistCache, n.NoSublistCache},
+		{"FeatureFlags", o.FeatureFlags, n.FeatureFlags},
+		{"AllowNonTLS", o.AllowNonTLS, n.AllowNonTLS},
+		{"TLSMap", o.TLSMap, n.TLSMap},
+		{"TLSRateLimit", o.TLSRateLimit, n.TLSRateLimit},
+		{"ProxyRequired", o.ProxyRequired, n.ProxyRequired},
+		{"AuthCallout", unshown{o.AuthCallout}, unshown{n.AuthCallout}},
+		{"TrustedOperators", unshown{o.TrustedOperators}, unshown{n.TrustedOperators}},
 		{"bus.mode", now.Bus.Mode, next.Bus.Mode},
 		{"bus.upstream", now.Bus.Upstream, next.Bus.Upstream},
 		{"bus.monitor", now.Bus.Monitor, next.Bus.Monitor},
@@ -151,6 +174,11 @@ func settled(now, next *config.Config) error {
 	}
 	return nil
 }
+
+// unshown is a value that is compared and not shown: a secret, or nothing that people can read.
+type unshown struct{ value any }
+
+func (unshown) String() string { return "(not shown)" }
 
 // logSettings are what a reload can change of the log, besides its levels.
 type logSettings struct {

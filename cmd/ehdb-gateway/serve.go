@@ -171,7 +171,8 @@ func (a *app) start(ctx context.Context) error {
 	}
 	a.ports = portsFile(o.PortsFileDir)
 	if err := a.writePorts(); err != nil {
-		return err
+		a.complain(err)
+		a.ports = ""
 	}
 	// Not before the data directory is locked: a second process must not put its id in the place of the first one's.
 	return writePid(o.PidFile)

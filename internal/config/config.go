@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -81,6 +82,9 @@ func (c *Config) settle(f *flags, lookupEnv func(string) (string, bool)) error {
 	file, err := readFile(f.file, c.Server)
 	if err != nil {
 		return err
+	}
+	if c.Action == CheckFile && len(file.warnings) > 0 {
+		return errors.New(strings.Join(file.warnings, "\n")) // who checks a file wants to hear of it, as from nats-server
 	}
 	c.Warnings = append(c.Warnings, file.warnings...)
 	c.Accounts = accountLinks(file)
