@@ -261,11 +261,13 @@ func BenchmarkKeys(b *testing.B) {
 	}
 	durable()
 	count := func(b *testing.B) {
+		b.Helper()
 		if n := l.Keys(); n != keys {
 			b.Fatalf("%d keys", n)
 		}
 	}
 	changed := func(b *testing.B) {
+		b.Helper()
 		for b.Loop() {
 			b.StopTimer()
 			add()

@@ -126,16 +126,29 @@ func (k *sortedKeys) Next() ([]byte, bool) {
 
 func (k *sortedKeys) Err() error { return nil }
 
+// keyHead is a source at one of its keys.
+type keyHead struct {
+	keySource
+	key []byte
+}
+
+// pass goes on to the first key that is another; false at the end.
+func (h *keyHead) pass(key []byte) (bool, error) {
+	for bytes.Equal(h.key, key) {
+		var ok bool
+		if h.key, ok = h.Next(); !ok {
+			return false, h.Err()
+		}
+	}
+	return true, nil
+}
+
 // countUnion returns how many different keys the sources have.
 func countUnion(sources []keySource) (n int, err error) {
-	type head struct {
-		keySource
-		key []byte
-	}
-	heads := make([]head, 0, len(sources))
+	heads := make([]keyHead, 0, len(sources))
 	for _, s := range sources {
 		if key, ok := s.Next(); ok {
-			heads = append(heads, head{s, key})
+			heads = append(heads, keyHead{s, key})
 		} else if err := s.Err(); err != nil {
 			return 0, err
 		}
@@ -149,20 +162,25 @@ func countUnion(sources []keySource) (n int, err error) {
 			}
 		}
 		least = append(least[:0], first...)
-		for i := 0; i < len(heads); {
-			h, ok := &heads[i], true
-			for ok && bytes.Equal(h.key, least) {
-				h.key, ok = h.Next()
-			}
-			if ok {
-				i++
-				continue
-			}
-			if err := h.Err(); err != nil {
-				return 0, err
-			}
-			heads = slices.Delete(heads, i, i+1)
+		if heads, err = passAll(heads, least); err != nil {
+			return 0, err
 		}
 	}
 	return n, nil
+}
+
+// passAll passes key in all heads, and leaves out those that are at their end.
+func passAll(heads []keyHead, key []byte) ([]keyHead, error) {
+	for i := 0; i < len(heads); {
+		more, err := heads[i].pass(key)
+		switch {
+		case err != nil:
+			return nil, err
+		case more:
+			i++
+		default:
+			heads = slices.Delete(heads, i, i+1)
+		}
+	}
+	return heads, nil
 }
