@@ -41,6 +41,7 @@ var undetermined = map[string]bool{
 	"max_storage": true, "created": true, "ts": true, "last_ts": true, "first_ts": true, "last_active": true, "update_time": true,
 	"num_inserts": true, "num_removes": true, "num_matches": true, "num_cache": true, "cache_hit_rate": true,
 	"max_fanout": true, "avg_fanout": true, "active": true, "slow_consumers_ts": true,
+	"seq": true, "time": true, "timestamp": true, "service": true, "total_ns": true, "system": true,
 }
 
 // facts are the leaves of a JSON document as path=value, in which list elements are numbered.
@@ -102,7 +103,8 @@ func normalLists(key string, v any) any {
 // unordered are the lists without an order.
 var unordered = map[string]bool{
 	"subscriptions_list": true, "accounts": true, "account_statz": true, "account_details": true, "stream": true,
-	"consumer": true, "imports": true, "exports": true, "w": true,
+	"consumer": true, "imports": true, "exports": true, "w": true, "allow": true, "deny": true,
+	"events": true,
 }
 
 // nameIn is what a list's element is sorted by.
@@ -112,7 +114,7 @@ func nameIn(v any) string {
 		return fmt.Sprint(v)
 	}
 	var name string
-	for _, key := range []string{"name", "acc", "local_subject", "subject", "account", "cid"} {
+	for _, key := range []string{"name", "acc", "local_subject", "subject", "account", "cid", "type", "to", "sub", "stream"} {
 		name += fmt.Sprint(m[key], " ")
 	}
 	return name

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,10 +18,14 @@ import (
 	"github.com/noetl/ehdb-gateway/subjects"
 )
 
-// A message whose headers ask for it is traced: an event to the subject that they name says whom it reached.
+// A message whose headers ask for it is traced: an event to the subject that they name says whom it reached. So is one
+// that is part of a distributed trace, to the subject that its account names for these.
 
-// traceHeader is the header without which nothing is traced.
+// traceHeader is the header of messages that ask for a trace.
 var traceHeader = []byte(server.MsgTraceDest)
+
+// parentHeader is that of distributed traces (W3C Trace Context); its name is in any case.
+const parentHeader = "traceparent"
 
 // clientKind is what events call a client connection.
 const clientKind = 0
@@ -53,6 +59,11 @@ func (c *client) traceOf(cmd *wire.Command) (t *msgTrace, goOn bool) {
 	}
 	only := slices.Contains([]string{"1", "true", "on"}, strings.ToLower(value(server.MsgTraceOnly)))
 	dest := value(server.MsgTraceDest)
+	if dest == "" {
+		if dest = c.distributed(headers); dest != "" {
+			return c.newTrace(cmd, headers, dest), true
+		}
+	}
 	if dest == "" || dest == server.MsgTraceDestDisabled || value(server.MsgTraceOriginAccount) != "" {
 		return nil, !only
 	}
@@ -63,13 +74,57 @@ func (c *client) traceOf(cmd *wire.Command) (t *msgTrace, goOn bool) {
 	if !c.mayPublish(&wire.Command{Subject: []byte(dest)}) {
 		return nil, false
 	}
-	t = &msgTrace{dest: dest, only: only}
+	t = c.newTrace(cmd, headers, dest)
+	t.only = only
+	return t, true
+}
+
+// newTrace begins the trace of a message of this client.
+func (c *client) newTrace(cmd *wire.Command, headers map[string][]string, dest string) *msgTrace {
+	t := &msgTrace{dest: dest}
 	t.event.Request = server.MsgTraceRequest{Header: headers, MsgSize: len(cmd.Payload)}
 	t.add(&server.MsgTraceIngress{
 		MsgTraceBase: traceBase(server.MsgTraceIngressType), Kind: clientKind, CID: c.cid, Name: c.options.Name,
 		Account: c.accountName(), Subject: string(cmd.Subject),
 	})
-	return t, true
+	return t
+}
+
+// mayBeTraced tells header blocks apart that cannot ask for a trace.
+func (c *client) mayBeTraced(block []byte) bool {
+	if c.tracer == nil {
+		return false
+	}
+	if bytes.Contains(block, traceHeader) {
+		return true
+	}
+	dest, _ := c.tracer.TraceTo()
+	return dest != "" && bytes.Contains(bytes.ToLower(block), []byte(parentHeader))
+}
+
+// distributed returns where the account wants to hear of a message with these headers as part of a distributed trace;
+// empty: nowhere.
+func (c *client) distributed(headers map[string][]string) string {
+	dest, percent := c.tracer.TraceTo()
+	if dest == "" || rand.IntN(100) >= percent { //nolint:gosec,mnd // a share, in per cent
+		return ""
+	}
+	for name, values := range headers {
+		if strings.EqualFold(name, parentHeader) && sampledParent(values[0]) {
+			return dest
+		}
+	}
+	return ""
+}
+
+// sampledParent reports whether {version}-{trace}-{parent}-{flags} is of a trace that is sampled.
+func sampledParent(value string) bool {
+	parts := strings.Split(value, "-")
+	if len(parts) != 4 || len(parts[3]) != 2 {
+		return false
+	}
+	flags, err := strconv.ParseUint(parts[3], 16, 8)
+	return err == nil && flags&1 == 1
 }
 
 // headerFields reads a header block; names keep their case.
@@ -86,12 +141,8 @@ func headerFields(block []byte) map[string][]string {
 
 // walk adds whom m will reach. It comes before m is delivered, which may end subscriptions.
 func (c *client) walk(t *msgTrace, m *bus.Msg) {
-	tracer, ok := c.bus.(bus.Tracer)
-	if !ok {
-		return
-	}
-	names := c.server.clientNames()
-	tracer.Trace(m, func(s *bus.Step) {
+	names, own := c.server.clientNames(), c.accountName()
+	c.tracer.Trace(m, func(s *bus.Step) {
 		switch {
 		case s.Kind == bus.StepServiceImport:
 			t.add(&server.MsgTraceServiceImport{
@@ -104,13 +155,17 @@ func (c *client) walk(t *msgTrace, m *bus.Msg) {
 		case s.Identity.Stream != "":
 			t.add(&server.MsgTraceJetStream{
 				MsgTraceBase: traceBase(server.MsgTraceJetStreamType),
-				Stream:       s.Identity.Stream, Subject: string(m.Subject),
+				Stream:       s.Identity.Stream, Subject: s.To,
 			})
 		case s.Party == bus.KindClient:
-			t.add(&server.MsgTraceEgress{
+			e := &server.MsgTraceEgress{
 				MsgTraceBase: traceBase(server.MsgTraceEgressType), Kind: clientKind, CID: s.Identity.ID,
 				Name: names[s.Identity.ID], Subscription: s.Filter, Queue: s.Queue,
-			})
+			}
+			if s.Account != own {
+				e.Account = s.Account
+			}
+			t.add(e)
 		}
 	})
 }
@@ -150,6 +205,7 @@ func (c *client) sendTrace(t *msgTrace) {
 	if t.event.Server.JetStream {
 		t.event.Server.SetJetStreamEnabled()
 		t.event.Server.SetBinaryStreamSnapshot()
+		t.event.Server.SetAccountNRG()
 	}
 	doc, err := json.Marshal(&t.event)
 	if err != nil {

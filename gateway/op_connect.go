@@ -276,6 +276,7 @@ func (c *client) openSession() bool {
 	c.mu.Unlock()
 	c.bus, c.opened = session, id
 	c.renamer, _ = session.(bus.Renamer)
+	c.tracer, _ = session.(bus.Tracer)
 	if c.closing.Load() {
 		session.Close()
 		return false

@@ -24,7 +24,7 @@ func (c *client) publish(cmd *wire.Command) {
 		c.sampled(cmd.Subject, len(cmd.Payload))
 	}
 	var trace *msgTrace
-	if cmd.HeaderLen > 0 && bytes.Contains(cmd.Header(), traceHeader) {
+	if cmd.HeaderLen > 0 && c.mayBeTraced(cmd.Header()) {
 		var goOn bool
 		if trace, goOn = c.traceOf(cmd); !goOn {
 			return

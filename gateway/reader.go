@@ -30,6 +30,7 @@ type reader struct {
 	unsampled int               // messages until one is looked at for talkers
 	replySub  *bus.Subscription // hears the replies of the client's requests, see subFor
 	renamer   bus.Renamer       // nil: nothing is renamed
+	tracer    bus.Tracer        // nil: nothing is traced
 	offences  offences
 	msg       bus.Msg
 	scratch   []byte

@@ -106,11 +106,11 @@ func (a *app) shownLinks(account string) monitor.Links {
 		im := &acc.Imports[i]
 		out := server.ExtImport{Share: im.Share, Import: jwt.Import{
 			Subject: jwt.Subject(im.Subject), Account: im.Account, Type: jwt.Stream,
-			LocalSubject: jwt.RenamingSubject(im.Local),
+			LocalSubject: jwt.RenamingSubject(im.LocalFilter()),
 		}}
 		if im.Service {
 			out.Type = jwt.Service
-			out.To = jwt.Subject(im.Local) //nolint:staticcheck // nats-server shows it of services, deprecated or not
+			out.To = jwt.Subject(im.LocalFilter()) //nolint:staticcheck // nats-server shows it of services, deprecated or not
 		}
 		l.Imports = append(l.Imports, out)
 	}

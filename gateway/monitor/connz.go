@@ -47,10 +47,10 @@ func (s *Server) Connz(o *server.ConnzOptions) (*server.Connz, error) {
 	c := &server.Connz{ID: s.o.Core.Info().ID, Now: now, Offset: o.Offset, Limit: o.Limit, Conns: server.ConnInfos{}}
 	withSubs := o.Subscriptions || o.SubscriptionsDetail || o.FilterSubject != ""
 	var all []Connection
-	if o.State != server.ConnClosed {
+	if o.State == server.ConnOpen || o.State == server.ConnAll {
 		all = append(all, s.o.Core.Connections(Wanted{Subs: withSubs})...)
 	}
-	if o.State != server.ConnOpen {
+	if o.State == server.ConnClosed || o.State == server.ConnAll {
 		all = append(all, s.o.Core.Connections(Wanted{Closed: true, Subs: withSubs})...)
 	}
 	inAccount := slices.DeleteFunc(all, func(c Connection) bool { return o.Account != "" && c.Account != o.Account })

@@ -10,7 +10,7 @@ import (
 )
 
 // maxProfile is the longest time that a CPU profile may take.
-const maxProfile = time.Minute
+const maxProfile = 15 * time.Second
 
 // profilez takes a profile, apart from the other requests as it takes its time. There is one at a time.
 func (r *request) profilez() {
@@ -37,10 +37,10 @@ func profile(o *server.ProfilezOptions, stop <-chan struct{}) *server.ProfilezSt
 	var b bytes.Buffer
 	switch o.Name {
 	case "":
-		return &server.ProfilezStatus{Error: "profile name not specified"}
+		return &server.ProfilezStatus{Error: "Profile name not specified"}
 	case "cpu":
 		if o.Duration <= 0 || o.Duration > maxProfile {
-			text := fmt.Sprintf("duration %s should be between 0 and %s", o.Duration, maxProfile)
+			text := fmt.Sprintf("Duration %s should be between 0s and %s", o.Duration, maxProfile)
 			return &server.ProfilezStatus{Error: text}
 		}
 		if err := pprof.StartCPUProfile(&b); err != nil {
@@ -54,7 +54,7 @@ func profile(o *server.ProfilezOptions, stop <-chan struct{}) *server.ProfilezSt
 	default:
 		p := pprof.Lookup(o.Name)
 		if p == nil {
-			return &server.ProfilezStatus{Error: fmt.Sprintf("profile %q not found", o.Name)}
+			return &server.ProfilezStatus{Error: fmt.Sprintf("Profile %q not found", o.Name)}
 		}
 		if err := p.WriteTo(&b, o.Debug); err != nil {
 			return &server.ProfilezStatus{Error: err.Error()}

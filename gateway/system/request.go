@@ -180,7 +180,8 @@ func (r *request) serve() {
 	what := token(r.subject, 4)
 	switch token(r.subject, 2) {
 	case "USER":
-		r.answer(r.userInfo())
+		info, err := r.userInfo()
+		r.answerEncoded(info, err, "")
 	case "ACCOUNT":
 		r.serveAccount(token(r.subject, 3), what)
 	case "SERVER":
@@ -196,7 +197,6 @@ func (r *request) serveAccount(account, what string) {
 		r.countNamed()
 	case what == "CONNS":
 		r.connections(account)
-	case account == "PING" && what != "STATZ": // means the asker's own account, where it is imported
 	case handler != nil:
 		r.answer(handler(r, account))
 	}
@@ -224,8 +224,12 @@ func (r *request) serveServer(what string) {
 	}
 }
 
-// answer sends what a handler returned.
+// answer sends what a handler returned, compressed if who asks takes that.
 func (r *request) answer(data any, err error) {
+	r.answerEncoded(data, err, headerOf(r.header, "Accept-Encoding"))
+}
+
+func (r *request) answerEncoded(data any, err error, accepted string) {
 	if errors.Is(err, errSkip) || r.reply == "" {
 		return
 	}
@@ -238,11 +242,14 @@ func (r *request) answer(data any, err error) {
 		}
 		out.Error = &server.ApiError{Code: code, Description: err.Error()}
 	}
-	r.send(out)
+	r.sendEncoded(out, accepted)
 }
 
-// send sends v as JSON, compressed if who asks takes that.
-func (r *request) send(v any) {
+// send sends v as JSON.
+func (r *request) send(v any) { r.sendEncoded(v, "") }
+
+// sendEncoded sends v as JSON, compressed if what is accepted says so; empty: as it is and without a word about it.
+func (r *request) sendEncoded(v any, accepted string) {
 	if r.reply == "" {
 		return
 	}
@@ -252,8 +259,9 @@ func (r *request) send(v any) {
 		return
 	}
 	var header []byte
-	if encoding := headerOf(r.header, "Accept-Encoding"); encoding != "" {
-		encoding, b = compressed(strings.ToLower(encoding), b)
+	if accepted != "" {
+		var encoding string
+		encoding, b = compressed(strings.ToLower(accepted), b)
 		header = []byte("NATS/1.0\r\nContent-Encoding: " + encoding + "\r\n\r\n")
 	}
 	r.s.publish(r.reply, header, b)

@@ -111,6 +111,7 @@ func (s *Service) info() server.ServerInfo {
 	if info.JetStream {
 		info.SetJetStreamEnabled()
 		info.SetBinaryStreamSnapshot()
+		info.SetAccountNRG()
 	}
 	return info
 }

@@ -20,6 +20,10 @@ type Account struct {
 	Exports     []Export
 	Imports     []Import
 	Mappings    []Mapping
+	// TraceTo is where the account hears of messages that are part of a distributed trace; empty: nowhere. TraceShare
+	// is how many of them, in per cent.
+	TraceTo    string
+	TraceShare int
 }
 
 // Response says how many answers a service gives to a request.
@@ -45,6 +49,7 @@ type Export struct {
 	Revoked       map[string]int64 // activations of these accounts ("*": of all) signed no later, in Unix seconds
 
 	// Of services.
+	Trace     bool // traces of requests go on in this account
 	Response  Response
 	Threshold time.Duration // how long an answer is waited for; 0: two minutes
 	Latency   *Latency      // nil: not measured
@@ -65,7 +70,11 @@ type Import struct {
 	Service bool
 	Share   bool   // tell the service all about who asks
 	Token   string // an activation; may be empty
+	Trace   bool   // of a stream: traces go on to who hears it here
 }
+
+// LocalFilter is Local with * for every wildcard, in whatever order it puts them.
+func (im *Import) LocalFilter() string { return pattern(im.Local) }
 
 // Mapping renames a subject that clients publish to.
 type Mapping struct {

@@ -1,6 +1,7 @@
 package accounts
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/nats-io/jwt/v2"
@@ -9,6 +10,9 @@ import (
 // FromClaims returns what the claims of an account say.
 func FromClaims(c *jwt.AccountClaims) *Account {
 	a := &Account{Name: c.Subject, SigningKeys: c.SigningKeys.Keys()}
+	if c.Trace != nil {
+		a.TraceTo, a.TraceShare = string(c.Trace.Destination), cmp.Or(c.Trace.Sampling, allOfIt)
+	}
 	slices.Sort(a.SigningKeys)
 	for _, e := range c.Exports {
 		a.Exports = append(a.Exports, exportOf(e))
@@ -32,7 +36,7 @@ func exportOf(e *jwt.Export) Export {
 	out := Export{
 		Subject: string(e.Subject), Service: e.IsService(), TokenRequired: e.TokenReq,
 		TokenPosition: int(e.AccountTokenPosition), //nolint:gosec // a token of a subject
-		Revoked:       e.Revocations, Threshold: e.ResponseThreshold,
+		Revoked:       e.Revocations, Threshold: e.ResponseThreshold, Trace: e.AllowTrace,
 	}
 	switch e.ResponseType {
 	case jwt.ResponseTypeStream:
@@ -50,7 +54,7 @@ func exportOf(e *jwt.Export) Export {
 func importOf(i *jwt.Import) Import {
 	out := Import{
 		Account: i.Account, Subject: string(i.Subject), Local: string(i.LocalSubject), Service: i.IsService(),
-		Share: i.Share, Token: i.Token,
+		Share: i.Share, Token: i.Token, Trace: i.AllowTrace,
 	}
 	switch {
 	case out.Local != "":

@@ -112,7 +112,7 @@ func (r *Registry) Get(name string) *Account {
 func (r *Registry) link(name string) {
 	delete(r.ends, name)
 	a := r.accounts[name]
-	if a == nil || len(a.Imports)+len(a.Mappings) == 0 {
+	if a == nil || len(a.Imports)+len(a.Mappings) == 0 && a.TraceTo == "" {
 		if r.linked[name] {
 			delete(r.linked, name)
 			r.apply(name, nil)
@@ -125,7 +125,7 @@ func (r *Registry) link(name string) {
 
 // links is what a takes and renames. What is not allowed or not possible is left out.
 func (r *Registry) links(a *Account) *bus.Links {
-	l := &bus.Links{}
+	l := &bus.Links{TraceTo: a.TraceTo, TraceShare: a.TraceShare}
 	now := time.Now()
 	for i := range a.Imports {
 		im := &a.Imports[i]
@@ -158,7 +158,7 @@ func (r *Registry) addImport(l *bus.Links, a *Account, im *Import, now time.Time
 	}
 	if !im.Service {
 		l.Streams = append(l.Streams, bus.StreamImport{
-			Account: im.Account, From: im.Subject, To: c.local, In: c.in, Out: c.out,
+			Account: im.Account, From: im.Subject, To: c.local, In: c.in, Out: c.out, Trace: im.Trace,
 		})
 		return nil
 	}
@@ -174,7 +174,9 @@ func (r *Registry) export(account string, e *Export) *bus.Export {
 	if out != nil {
 		return out
 	}
-	out = &bus.Export{Account: account, Response: bus.ResponseType(e.Response), Threshold: e.Threshold}
+	out = &bus.Export{
+		Account: account, Response: bus.ResponseType(e.Response), Threshold: e.Threshold, Trace: e.Trace,
+	}
 	if e.Latency != nil {
 		out.Latency = &bus.LatencyExport{Results: e.Latency.Results, Sample: sampler(e.Latency.Sampling)}
 	}

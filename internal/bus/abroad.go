@@ -74,8 +74,9 @@ func (s *session) request(l *link, m *Msg) bool {
 	} else if len(m.Reply) == 0 {
 		s.measureUnasked(im, m)
 	}
+	asked.Header = s.traceAbroad(l, m.Header)
 	if describe := s.router.hooks.Describe; describe != nil {
-		asked.Header = withHeader(m.Header, infoHeader, describe(s.id, share, through))
+		asked.Header = withHeader(asked.Header, infoHeader, describe(s.id, share, through))
 	}
 	s.hops = append(s.hops, hop{im.Export, share})
 	delivered := s.publishIn(l.to, &asked)

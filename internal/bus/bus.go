@@ -110,16 +110,19 @@ type Renamer interface {
 
 // Tracer is a Session that can tell whom a message would reach.
 type Tracer interface {
-	// Trace calls step for each station of m's way in the session's account, in no order, and delivers nothing. Of a
-	// queue group it is any member that might get the message.
+	// Trace calls step for each station of m's way, in no order, and delivers nothing: in the session's account, and in
+	// others where an import lets traces pass. Of a queue group it is any member that might get the message.
 	Trace(m *Msg, step func(*Step))
+	// TraceTo returns where the account wants to hear of its share of messages that are part of a distributed trace, in
+	// per cent; empty: nowhere.
+	TraceTo() (dest string, percent int)
 }
 
 // Step is a station on a message's way: a receiver, or an import by which it leaves the account.
 type Step struct {
 	Kind     StepKind
 	Account  string   // where the step leads to
-	From, To string   // of a service import: the subject before and after; of a stream import To alone
+	From, To string   // of a service import: the subject before and after; of all others To alone, as it is there
 	Filter   string   // of a receiver: what it is subscribed to
 	Queue    string   // and as a member of which group
 	Party    Kind     // and what it is

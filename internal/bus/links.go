@@ -17,11 +17,15 @@ type Links struct {
 	// returns false for a subject that stays as it is, and an empty one for what is to be lost. Safe for concurrent
 	// use.
 	Map func(subject []byte) (to []byte, changed bool)
+	// TraceTo is where the account wants to hear of messages that are part of a distributed trace, so many per cent of
+	// them. Empty: nowhere.
+	TraceTo    string
+	TraceShare int
 }
 
 // empty reports whether there is nothing in l.
 func (l *Links) empty() bool {
-	return l == nil || len(l.Streams) == 0 && len(l.Services) == 0 && l.Map == nil
+	return l == nil || len(l.Streams) == 0 && len(l.Services) == 0 && l.Map == nil && l.TraceTo == ""
 }
 
 // StreamImport brings messages of another account here.
@@ -32,6 +36,7 @@ type StreamImport struct {
 	// In turns a subject there into the subject here, and Out a filter here, within To, into the filter there. Nil:
 	// they are the same, or To is a literal.
 	In, Out func(string) string
+	Trace   bool // traces go on to who hears it here
 }
 
 // local is the subject here of a message that was sent to subject there.
@@ -119,6 +124,7 @@ type Export struct {
 	Account   string
 	Response  ResponseType
 	Threshold time.Duration // how long an answer is waited for; 0: DefaultThreshold
+	Trace     bool          // traces of requests go on in the service's account
 	Latency   *LatencyExport
 }
 
@@ -154,10 +160,13 @@ type link struct {
 
 // linked is what an account's links have become. It is changed as a whole.
 type linked struct {
-	streams  []StreamImport
-	mapping  func([]byte) ([]byte, bool)
-	exporter []*account // of streams
-	services []*Subscription
+	streams []StreamImport
+	mapping func([]byte) ([]byte, bool)
+
+	traceTo    string
+	traceShare int
+	exporter   []*account // of streams
+	services   []*Subscription
 }
 
 // SetLinks replaces what account takes from others; nil for nothing. Subscriptions that stand follow.
@@ -191,7 +200,9 @@ func (a *account) unlink() news {
 
 // link begins what l says. a.linking is held.
 func (a *account) link(r *Router, l *Links) news {
-	now := &linked{streams: slices.Clone(l.Streams), mapping: l.Map}
+	now := &linked{
+		streams: slices.Clone(l.Streams), mapping: l.Map, traceTo: l.TraceTo, traceShare: l.TraceShare,
+	}
 	for i := range now.streams {
 		now.exporter = append(now.exporter, r.account(now.streams[i].Account))
 	}

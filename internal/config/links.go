@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -20,10 +21,12 @@ func accountLinks(file *parsedFile) []*accounts.Account {
 	list, _ := raw.(map[string]any) // the other form, a list of names, links nothing
 	for name, v := range list {
 		t := table(v)
-		out = append(out, &accounts.Account{
+		a := &accounts.Account{
 			Name: name, Exports: exports(t["exports"]), Imports: imports(t["imports"]),
 			Mappings: mappings(first(t, "mappings", "maps")),
-		})
+		}
+		a.TraceTo, a.TraceShare = traced(first(t, "msg_trace", "trace_dest"))
+		out = append(out, a)
 	}
 	if global := mappings(first(file.root, "mappings", "maps")); len(global) > 0 {
 		at := slices.IndexFunc(out, func(a *accounts.Account) bool { return a.Name == server.DEFAULT_GLOBAL_ACCOUNT })
@@ -76,7 +79,7 @@ func exports(v any) []accounts.Export {
 		t := table(e)
 		x := accounts.Export{
 			Subject: text(t["stream"]), TokenPosition: number(t["account_token_position"]),
-			Latency: latency(t["latency"]),
+			Latency: latency(t["latency"]), Trace: flagged(t["allow_trace"]),
 		}
 		if s, ok := t["service"]; ok {
 			x.Subject, x.Service = text(s), true
@@ -95,6 +98,25 @@ func exports(v any) []accounts.Export {
 		out = append(out, x)
 	}
 	return out
+}
+
+// allTraces is the share of an account that says nothing of it, in per cent.
+const allTraces = 100
+
+// traced reads where an account's traces go, and how many of them, in per cent.
+func traced(v any) (dest string, share int) {
+	if dest = text(v); dest != "" {
+		return dest, allTraces
+	}
+	t := table(v)
+	if t == nil {
+		return "", 0
+	}
+	share = number(t["sampling"])
+	if s := text(t["sampling"]); s != "" {
+		share, _ = strconv.Atoi(strings.TrimSuffix(s, "%"))
+	}
+	return text(first(t, "dest", "trace_dest")), cmp.Or(share, allTraces)
 }
 
 func latency(v any) *accounts.Latency {
@@ -120,7 +142,7 @@ func imports(v any) []accounts.Import {
 	var out []accounts.Import
 	for _, e := range elements(v) {
 		t := table(e)
-		x := accounts.Import{Local: text(t["to"]), Share: flagged(t["share"])}
+		x := accounts.Import{Local: text(t["to"]), Share: flagged(t["share"]), Trace: flagged(t["allow_trace"])}
 		of := table(t["stream"])
 		if s, ok := t["service"]; ok {
 			of, x.Service = table(s), true

@@ -18,13 +18,13 @@ func TestAccountsAreReadAlike(t *testing.T) {
 			A {
 				users: [{user: a, password: a}]
 				exports: [
-					{stream: "s.>", accounts: [B]}, {service: x, threshold: "3s", latency: {sampling: 5%, subject: l}}, {service: w, response: chunked}
+					{stream: "s.>", accounts: [B]}, {service: x, threshold: "3s", latency: {sampling: 5%, subject: l}}, {service: w, response: chunked, allow_trace: true}
 					{service: y, latency: {sampling: headers, subject: l}}, {service: z, latency: l}
 				]
 				mappings { "a": "b", "C.*": [{destination: "d.$1", weight: 20%}], "e": {destination: f, weight: 30, cluster: c} }
 			}
-			B { users: [{user: b, password: b}], imports: [
-				{stream: {account: A, subject: "s.>"}, prefix: p}, {service: {account: A, subject: x}, to: y, share: true}
+			B { msg_trace: {dest: t, sampling: 5%}, users: [{user: b, password: b}], imports: [
+				{stream: {account: A, subject: "s.>"}, prefix: p, allow_trace: true}, {service: {account: A, subject: x}, to: y, share: true}
 			] }
 		}`
 	read := func() []*accounts.Account {
@@ -48,7 +48,7 @@ func TestAccountsAreReadAlike(t *testing.T) {
 					Subject: "x", Service: true, Threshold: 3 * time.Second,
 					Latency: &accounts.Latency{Results: "l", Sampling: 5},
 				},
-				{Subject: "w", Service: true, Response: accounts.Chunked},
+				{Subject: "w", Service: true, Response: accounts.Chunked, Trace: true},
 				{Subject: "y", Service: true, Latency: &accounts.Latency{Results: "l"}},
 				{Subject: "z", Service: true, Latency: &accounts.Latency{Results: "l", Sampling: 100}},
 			},
@@ -58,8 +58,8 @@ func TestAccountsAreReadAlike(t *testing.T) {
 				{Subject: "e", Destinations: []accounts.Destination{{Subject: "f", Weight: 30, Cluster: "c"}}},
 			},
 		},
-		{Name: "B", Imports: []accounts.Import{
-			{Account: "A", Subject: "s.>", Local: "p.s.>"},
+		{Name: "B", TraceTo: "t", TraceShare: 5, Imports: []accounts.Import{
+			{Account: "A", Subject: "s.>", Local: "p.s.>", Trace: true},
 			{Account: "A", Subject: "x", Local: "y", Service: true, Share: true},
 		}},
 	}

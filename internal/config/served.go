@@ -20,9 +20,8 @@ var insecure = map[string]string{
 
 // notServed lists the keys that this build understands and does without; a start with them says so once.
 var notServed = []string{
-	"accounts.*.exports.*.allow_trace", "accounts.*.imports.*.allow_trace",
 	"accounts.*.limits.max_leafnodes", "accounts.*.limits.max_leafs",
-	"accounts.*.msg_trace", "accounts.*.trace_dest", "accounts.*.nkey",
+	"accounts.*.nkey",
 	"cluster", "gateway", "leaf", "leafnodes", "mqtt", "ocsp", "ocsp_cache",
 	"default_js_domain", "feature_flags", "trace_verbose",
 	"disable_sublist_cache", "no_sublist_cache",
