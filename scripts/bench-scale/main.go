@@ -265,7 +265,13 @@ func (n *node) fill(ctx context.Context, p params) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
+// bigSubject has every hundredth message, besides the others.
+const bigSubject = "s.big.item"
+
 func subject(i int, p params) string {
+	if i%100 == 99 {
+		return bigSubject
+	}
 	return fmt.Sprintf("s.%d.item", uint32(i*7919)%uint32(p.subjects))
 }
 
@@ -310,6 +316,11 @@ func (n *node) ask(ctx context.Context, p params, f *figures) error {
 	}
 	slices.Sort(times)
 	f.set("purge of a subject, p50 us", float64(times[len(times)/2].Microseconds()))
+	began := time.Now()
+	if err := s.Purge(ctx, jetstream.WithPurgeSubject(bigSubject)); err != nil {
+		return err
+	}
+	f.set("purge of one message in 100, ms", float64(time.Since(began).Microseconds())/1000)
 	f.set("memory after questions, MiB", n.rss())
 	return n.workQueue(ctx, p, f)
 }
