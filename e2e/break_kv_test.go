@@ -68,6 +68,7 @@ func increment(ctx context.Context, js jetstream.JetStream) error {
 // TestBreakLastValueOverKills puts values into few keys of a bucket without history, so that space is taken and given
 // back all the time, and kills the server. Each key has a value at least as new as the last one that was confirmed.
 func TestBreakLastValueOverKills(t *testing.T) {
+	t.Parallel()
 	const keys = 8
 	p := startGateway(t, t.TempDir())
 	js, ctx := jetStream(t, connect(t, p.URL))
@@ -142,6 +143,7 @@ func checkValue(ctx context.Context, t *testing.T, kv jetstream.KeyValue, k int,
 // TestRevisionsOutliveDeletions deletes, purges and puts a key, with kills between: what was read before a deletion can
 // never be taken for what came after it.
 func TestRevisionsOutliveDeletions(t *testing.T) {
+	t.Parallel()
 	p := startGateway(t, t.TempDir())
 	js, ctx := jetStream(t, connect(t, p.URL))
 	_, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "R", History: 1})

@@ -36,6 +36,7 @@ func churnRetention(stream int) string {
 // TestChurn: whatever many clients do to consumers and their streams at the same time, no consumer stalls or loses count,
 // and in the end each has delivered all that it owes.
 func TestChurn(t *testing.T) {
+	t.Parallel()
 	c := &churn{p: startGateway(t, t.TempDir(), "-m", "-1"), t: t}
 	nc := connect(t, c.p.URL)
 	for s := range churnStreams {

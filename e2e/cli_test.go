@@ -12,6 +12,7 @@ import (
 // TestNATSCLI runs the real nats CLI's commands against both servers and compares what they print where that is JSON or a
 // plain value, and that they succeed or fail alike everywhere else.
 func TestNATSCLI(t *testing.T) {
+	t.Parallel()
 	cli, err := filepath.Abs(natsCLI)
 	noErr(t, err)
 	if _, err := os.Stat(cli); err != nil {

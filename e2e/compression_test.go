@@ -44,6 +44,7 @@ func sizeOf(t *testing.T, dir, suffix string) (n int64) {
 // TestCompression stores the same events in two streams, one of them compressed, on the gateway and on a nats-server, and
 // compares what they take on disk: compression saves about as much here as there.
 func TestCompression(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("EHDB_E2E_BIN") != "" {
 		t.Skip("it is about our own files")
 	}

@@ -139,6 +139,7 @@ func TestManyLargeDeadLetters(t *testing.T) {
 // TestKillDeadLetters kills the gateway with SIGKILL while messages of a work queue are terminated: afterwards each that
 // was acknowledged to its publisher is in the queue or among the dead letters, and never in both or twice.
 func TestKillDeadLetters(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := startGateway(t, dir)
 	js, ctx := jetStream(t, connect(t, p.URL))

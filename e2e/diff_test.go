@@ -149,6 +149,7 @@ func (p *diffPlayer) shrink(script []string, found *difference) (short []string,
 // TestDiffFinds: the instrument itself. One message that is another on one side, in a script of many lines, is found, and
 // what is left of the script is what it takes to see it.
 func TestDiffFinds(t *testing.T) {
+	t.Parallel()
 	p := &diffPlayer{sides: newDiffSides(t), settle: diffSettle, patience: 300 * time.Millisecond}
 	p.tamper = func(line string) string { return strings.Replace(line, "planted", "altered", 1) }
 	script := []string{`api STREAM.CREATE.A {"name":"A","subjects":["a.>"],"allow_direct":true,"metadata":{"k":"v"}}`}

@@ -203,6 +203,7 @@ func served(t *testing.T, p *process, want map[string]map[uint64]string, report 
 // TestRepairKeepsAStreamWithoutConfiguration: when the catalog's entry of a stream is lost the stream is there after the
 // repair, with its messages, and can be given a configuration again.
 func TestRepairKeepsAStreamWithoutConfiguration(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("EHDB_E2E_BIN") != "" {
 		t.Skip("it is about our own files")
 	}

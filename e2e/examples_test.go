@@ -26,6 +26,7 @@ var exampleLines = map[string][]string{
 
 // TestExamples runs each example twice against one gateway: the second time it finds what it left.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	found, err := filepath.Glob("../examples/*/main.go")
 	noErr(t, err)
 	if len(found) != len(exampleLines) {
@@ -71,6 +72,7 @@ func runTwice(t *testing.T, p *process, want []string, dir, program string, args
 
 // TestNodeExamples runs the examples for Node.
 func TestNodeExamples(t *testing.T) {
+	t.Parallel()
 	const dir = "../examples/node"
 	needNode(t, dir)
 	p := startAsMakeRun(t)

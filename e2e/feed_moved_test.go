@@ -60,6 +60,7 @@ func operate(t *testing.T, monitor int, dir, verb, stream string) {
 // come in have each message once and in order, over the connections that they had at the start. Logins are the
 // nats-server's.
 func TestFeedAcrossFlips(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("EHDB_E2E_BIN") != "" {
 		t.Skip("feeds are ours")
 	}

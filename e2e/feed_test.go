@@ -177,6 +177,7 @@ func freePort(t *testing.T) int {
 // in order, though the gateway is killed again and again while messages come in. nginx and Chromium take part if they
 // are installed.
 func TestFeedAcrossKills(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("EHDB_E2E_BIN") != "" {
 		t.Skip("feeds are ours")
 	}

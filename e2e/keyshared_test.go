@@ -272,6 +272,7 @@ const keysInTest = 7
 
 // TestKillKeyShared kills workers and the server with SIGKILL while many keys are worked on.
 func TestKillKeyShared(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a port that is free
 	noErr(t, err)
