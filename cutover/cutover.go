@@ -11,6 +11,7 @@
 //	probe      asks both sides the same, and compares what they answer and how fast
 //	gate       whether it may be changed
 //	face       what operators see of it
+//	hook       their own programs, which are asked and told
 //	console    the page on which they do
 //	visit      reads streams of the servers for feeds
 //	pilot      puts them together

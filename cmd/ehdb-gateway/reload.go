@@ -157,6 +157,8 @@ func settled(now, next *config.Config) error {
 		{"bus.mode", now.Bus.Mode, next.Bus.Mode},
 		{"bus.upstream", now.Bus.Upstream, next.Bus.Upstream},
 		{"bus.monitor", now.Bus.Monitor, next.Bus.Monitor},
+		{"bus.hooks", now.Bus.Hooks.Dir(), next.Bus.Hooks.Dir()},
+		{"bus.hook_timeout", now.Bus.Hooks.Timeout(), next.Bus.Hooks.Timeout()},
 		{"bus.connect_timeout", now.Bus.ConnectTimeout, next.Bus.ConnectTimeout},
 		{"bus.proxy_protocol", now.Bus.ProxyProtocol, next.Bus.ProxyProtocol},
 	} {

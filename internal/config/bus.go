@@ -13,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
+
+	"github.com/noetl/ehdb-gateway/cutover/hook"
 )
 
 // Bus is the bus {} block: which bus serves the clients, and the NATS servers behind the gateway.
@@ -31,6 +33,7 @@ type Bus struct {
 	Accounts       []BusAccount  // how the gateway itself logs in to them, by name
 	CopyRate       int64         // bytes per second while a copy is behind, for each stream; 0: no bound
 	Streams        []string      // which streams are copied, * standing for any characters; none: all
+	Hooks          *hook.Set     // the operator's programs at the turns of a cutover; nil: none
 }
 
 const defaultCopyRate = 64 << 20
@@ -44,6 +47,7 @@ const (
 func (d *decoder) bus(v any) Bus {
 	b := Bus{CopyRate: defaultCopyRate}
 	var mode string
+	var hooks hookKeys
 	d.block("bus", v, map[string]func(field){
 		"mode":     func(f field) { f.text(&mode, string(ModeEHDB), string(ModeNATS), string(ModeShadow)) },
 		"upstream": func(f field) { b.Upstream = f.urls(checkUpstream) },
@@ -58,9 +62,37 @@ func (d *decoder) bus(v any) Bus {
 		"copy_rate":      func(f field) { f.size(&b.CopyRate, 0) },
 		"streams":        func(f field) { b.Streams = f.streamPatterns() },
 		"profile":        func(f field) { f.text(&b.Profile, "production", "drill") },
+		"hooks":          func(f field) { hooks.at = f; f.text(&hooks.dir) },
+		"hook_timeout":   func(f field) { f.duration(&hooks.timeout, minHookTimeout, maxHookTimeout) },
 	})
+	b.Hooks = hooks.load()
 	b.Mode = Mode(strings.ToLower(mode))
 	return b
+}
+
+const (
+	minHookTimeout = 100 * time.Millisecond
+	maxHookTimeout = 10 * time.Minute
+)
+
+// hookKeys are the keys about hooks.
+type hookKeys struct {
+	at      field
+	dir     string
+	timeout time.Duration
+}
+
+// load looks at the folder. A program that could not be run is an error now rather than when it is to refuse something.
+func (h *hookKeys) load() *hook.Set {
+	if h.dir == "" {
+		return nil
+	}
+	s, err := hook.Load(h.dir, h.timeout)
+	if err != nil {
+		h.at.errorf("%w", err)
+		return nil
+	}
+	return s
 }
 
 // busTLS reads bus.tls.
@@ -227,6 +259,9 @@ func (c *Config) settleBus() error {
 	// Whatever the mode, a stream that is on its way is not forgotten: mode nats brings it back first, mode ehdb takes
 	// the rest over.
 	c.Bus.Cutover = c.Bus.Mode == ModeShadow || moving && len(c.Bus.Upstream) > 0
+	if h := c.Bus.Hooks; h != nil && len(h.Found()) == 0 {
+		c.Warnings = append(c.Warnings, "bus.hooks: there is no hook in "+h.Dir())
+	}
 	if !c.Bus.Passes() {
 		return nil
 	}

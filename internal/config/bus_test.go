@@ -1,11 +1,15 @@
 package config
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nkeys"
+
+	"github.com/noetl/ehdb-gateway/cutover/hook"
 )
 
 func TestBusBlock(t *testing.T) {
@@ -95,5 +99,28 @@ func TestBusRefused(t *testing.T) {
 		if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", text, err, want)
 		}
+	}
+}
+
+// Hooks are looked at when the configuration is: one that could not be run is an error, none at all a warning.
+func TestBusHooks(t *testing.T) {
+	dir := t.TempDir()
+	conf := `bus { upstream: "nats://a", hooks: '` + dir + `', hook_timeout: "2s" }`
+	if c := mustLoad(t, conf); len(c.Warnings) != 1 || c.Warnings[0] != "bus.hooks: there is no hook in "+dir {
+		t.Errorf("%q", c.Warnings)
+	}
+	file := filepath.Join(dir, "on-before-flip")
+	if err := os.WriteFile(file, []byte("#!/bin/sh\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := load(t, conf); err == nil || !strings.Contains(err.Error(), "bus.hooks: "+file+" is not executable") {
+		t.Error(err)
+	}
+	if err := os.Chmod(file, 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	c := mustLoad(t, conf)
+	if got := c.Bus.Hooks; len(got.Found()) != 1 || got.Found()[0] != hook.BeforeFlip || got.Timeout() != 2*time.Second {
+		t.Errorf("%v %v", got.Found(), got.Timeout())
 	}
 }

@@ -234,6 +234,8 @@ func TestRefused(t *testing.T) {
 		"bad upstream":         {"bus { upstream: \"http://a\" }", `bus.upstream: "http://a" is not one of nats://host:port`},
 		"upstream with user":   {"bus { upstream: [\"nats://u:secret@a\"] }", `bus.upstream[0]: "nats://u:xxxxx@a" has credentials`},
 		"upstream with path":   {"bus { upstream: [\"nats://a/b\"] }", `only scheme, host and port mean something here`},
+		"no hooks":             {"bus { hooks: \"/no/such\" }", `bus.hooks: the folder with the hooks cannot be read`},
+		"bad hook_timeout":     {"bus { hook_timeout: 3600 }", `bus.hook_timeout: 1h0m0s is not between 100ms and 10m0s`},
 		"bad monitor":          {"bus { monitor: \"nats://a\" }", `bus.monitor: "nats://a" is not the URL of a monitoring port`},
 		"feed without port":    {"ehdb { feed {} }", "ehdb.feed needs the monitoring port"},
 		"feed not a block":     {"ehdb { feed: true }", "ehdb.feed: expected a block { ... }, got true"},
