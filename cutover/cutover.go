@@ -64,6 +64,8 @@ var (
 	ErrNoConsumer = errors.New("no such consumer")
 	// ErrRole says that the stream is not in the role which the call is for.
 	ErrRole = errors.New("the stream is in another role")
+	// ErrMoved says that a stream went on that was to stand still.
+	ErrMoved = errors.New("the stream has moved")
 	// ErrIncarnation says that a stream of that name is there, but another one: made at another time.
 	ErrIncarnation = errors.New("another stream of that name")
 	// ErrOrder says that a record was offered at or below the last one with other content.

@@ -318,7 +318,7 @@ func (a *app) openMetrics() {
 		s.Upstream = a.nats.measured
 	}
 	if a.mover != nil {
-		s.Extra = append(s.Extra, a.mover.mirrors, face.Metrics(a.mover.pilot.Parity()))
+		s.Extra = append(s.Extra, a.mover.mirrors, face.Metrics(a.mover.pilot.Parity()), a.mover.pilot.Metrics())
 	}
 	a.metrics.Ready(s)
 }

@@ -93,7 +93,8 @@ func (s *stage) Events(_ context.Context, after uint64, _ int, _ bool) ([]face.E
 	return []face.Event{{ID: 1, Kind: "shadow", Scope: orders, Text: "the copy begins"}}, nil
 }
 
-func (s *stage) Plan(_ context.Context, sc cutover.Scope, to string) (*face.Plan, error) {
+func (s *stage) Plan(_ context.Context, r face.PlanRequest) (*face.Plan, error) {
+	sc, to := r.Scope, r.To
 	p := &face.Plan{Scope: sc, To: to, Digest: "7c1e", Steps: []string{"hold", "drain"}, Undo: "ehdbctl rollback"}
 	if len(s.facts) == 0 {
 		p.Refusals = []string{"G8"}

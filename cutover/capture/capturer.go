@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -52,6 +53,7 @@ type Capturer struct {
 	pace   *rate.Limiter // nil: no bound
 	queue  *queue
 	status status
+	paused atomic.Pointer[string]
 
 	run struct {
 		sync.Mutex
@@ -141,6 +143,25 @@ func (c *Capturer) Nudge(last uint64) {
 	if n, ok := c.o.From.(interface{ Nudge(uint64) }); ok {
 		n.Nudge(last)
 	}
+}
+
+// Pause stops reading for a reason, also what is new, until it is called with none. What was read is written.
+func (c *Capturer) Pause(reason string) { c.paused.Store(&reason) }
+
+// pausedFor is why nothing is read; empty: something is.
+func (c *Capturer) pausedFor() string {
+	if p := c.paused.Load(); p != nil && *p != "" {
+		return "paused: " + *p
+	}
+	return ""
+}
+
+// waits is why what is behind is not read; empty: it is.
+func (c *Capturer) waits() string {
+	if why := c.pausedFor(); why != "" || c.o.Busy == nil {
+		return why
+	}
+	return c.o.Busy()
 }
 
 // loop copies until ctx ends. Whatever fails, it starts over.

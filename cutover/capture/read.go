@@ -20,6 +20,9 @@ func (c *Capturer) read(ctx context.Context, to cutover.Copy, w *writer) error {
 	return c.o.From.Follow(ctx, st.LastSeq+1, func(batch []cutover.Record, now bool) error {
 		if len(batch) > 0 {
 			c.status.target(batch[len(batch)-1].Seq)
+			if state == StateLive && c.pausedFor() != "" {
+				state = StateBackfilling // when it goes on, it is behind
+			}
 			if state != StateLive {
 				if err := c.slowDown(ctx, batch); err != nil {
 					return err
@@ -54,10 +57,7 @@ func (c *Capturer) slowDown(ctx context.Context, batch []cutover.Record) error {
 
 // yield waits while there is a reason to.
 func (c *Capturer) yield(ctx context.Context) error {
-	if c.o.Busy == nil {
-		return nil
-	}
-	for reason := c.o.Busy(); reason != ""; reason = c.o.Busy() {
+	for reason := c.waits(); reason != ""; reason = c.waits() {
 		c.status.enter(StateThrottled, reason)
 		t := time.NewTimer(busyLook)
 		select {

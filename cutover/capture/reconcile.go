@@ -147,7 +147,7 @@ func (c *Capturer) Settle(ctx context.Context, last uint64) error {
 	for {
 		equal, moved, err := c.settled(ctx, last)
 		var frozen *FrozenError
-		if equal || errors.Is(err, errMoved) || errors.As(err, &frozen) || errors.Is(err, cutover.ErrRole) {
+		if equal || errors.Is(err, cutover.ErrMoved) || errors.As(err, &frozen) || errors.Is(err, cutover.ErrRole) {
 			return err
 		}
 		t := time.NewTimer(settleLook)
@@ -161,8 +161,6 @@ func (c *Capturer) Settle(ctx context.Context, last uint64) error {
 		t.Stop()
 	}
 }
-
-var errMoved = errors.New("the stream has moved")
 
 // settled is one try of Settle. It is worth another when moved is closed; moved may be nil.
 func (c *Capturer) settled(ctx context.Context, last uint64) (equal bool, moved <-chan struct{}, err error) {
@@ -179,7 +177,7 @@ func (c *Capturer) settled(ctx context.Context, last uint64) (equal bool, moved 
 		return false, moved, err
 	}
 	if theirs.LastSeq != last {
-		return false, moved, fmt.Errorf("%w: it ends at sequence %d now, not at %d", errMoved, theirs.LastSeq, last)
+		return false, moved, fmt.Errorf("%w: it ends at sequence %d now, not at %d", cutover.ErrMoved, theirs.LastSeq, last)
 	}
 	equal, err = c.settle(ctx, to, &theirs)
 	return equal, moved, err

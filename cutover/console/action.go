@@ -167,7 +167,7 @@ func (c *Console) fill(r *http.Request, p *planView, scope cutover.Scope) {
 		p.Undo = "ehdbctl " + a.Undo + arg
 	}
 	if a.To != "" {
-		plan, err := c.o.Engine.Plan(r.Context(), scope, a.To)
+		plan, err := c.o.Engine.Plan(r.Context(), face.PlanRequest{Scope: scope, To: a.To})
 		if err != nil {
 			p.Problem = "there is no plan: " + err.Error()
 		} else {

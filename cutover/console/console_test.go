@@ -148,7 +148,8 @@ func (s *stage) Events(_ context.Context, after uint64, limit int, _ bool) ([]fa
 	return list[:min(limit, len(list))], nil
 }
 
-func (s *stage) Plan(_ context.Context, sc cutover.Scope, to string) (*face.Plan, error) {
+func (s *stage) Plan(_ context.Context, r face.PlanRequest) (*face.Plan, error) {
+	sc, to := r.Scope, r.To
 	return &face.Plan{
 		Scope: sc, To: to, Epoch: 41, Digest: "7c1e55aa", Steps: []string{"hold publishes and pulls", "wait for what is in flight"},
 		Refusals: []string{"G8"}, Gates: "NO-GO", Undo: "ehdbctl rollback " + sc.Flag(),

@@ -68,6 +68,8 @@ func Routes(o Options) map[string]http.Handler {
 		"/shadow":        {post: a.shadow},
 		"/canary":        {post: a.canary},
 		"/throttle":      {post: a.throttle},
+		"/pause":         {post: a.pause},
+		"/resume":        {post: a.resume},
 		"/drill":         {post: a.drill},
 	} {
 		out[Base+path] = a.serve(methods)
@@ -245,7 +247,8 @@ func (a *api) plan(r *http.Request) (any, error) {
 	if to != "ehdb" && to != "nats" {
 		return nil, bad("to: give ehdb or nats")
 	}
-	return a.Engine.Plan(r.Context(), scope, to)
+	back := r.URL.Query().Get("no_reverse_shadow") == "true"
+	return a.Engine.Plan(r.Context(), PlanRequest{Scope: scope, To: to, NoReverse: back})
 }
 
 func (a *api) gates(r *http.Request) (any, error) {
@@ -268,34 +271,6 @@ const (
 	maxEvents = 1000
 	maxWait   = 25 * time.Second // below what proxies wait
 )
-
-func (a *api) flip(r *http.Request) (any, error) {
-	var q FlipRequest
-	if err := body(r, &q); err != nil {
-		return nil, err
-	}
-	if err := acted(q.Actor, q.Scope); err != nil {
-		return nil, err
-	}
-	return a.Engine.Flip(r.Context(), q)
-}
-
-func (a *api) flipGo(r *http.Request) (any, error)    { return a.release(r, false) }
-func (a *api) flipAbort(r *http.Request) (any, error) { return a.release(r, true) }
-
-func (a *api) release(r *http.Request, abort bool) (any, error) {
-	var q struct {
-		Actor
-		Scope cutover.Scope `json:"scope"`
-	}
-	if err := body(r, &q); err != nil {
-		return nil, err
-	}
-	if err := acted(q.Actor, q.Scope); err != nil {
-		return nil, err
-	}
-	return a.Engine.Release(r.Context(), q.Scope, abort, q.By)
-}
 
 func (a *api) rollback(r *http.Request) (any, error) {
 	var q RollbackRequest
@@ -369,21 +344,6 @@ func (a *api) canary(r *http.Request) (any, error) {
 	arg := " --scope 'consumer=" + q.Scope.String() + "/" + q.Consumer + "'"
 	out := done{Done: true, Undo: "ehdbctl canary " + undo + arg}
 	return out, a.Engine.Canary(r.Context(), q)
-}
-
-func (a *api) throttle(r *http.Request) (any, error) {
-	var q Actor
-	if err := body(r, &q); err != nil {
-		return nil, err
-	}
-	if q.By == "" {
-		return nil, bad(`"by" is missing: changes are kept with who asked for them`)
-	}
-	out := done{Done: true}
-	if q.Reason != "" {
-		out.Undo = "ehdbctl throttle off"
-	}
-	return out, a.Engine.Throttle(r.Context(), q.Reason, q.By)
 }
 
 func (a *api) drill(r *http.Request) (any, error) {

@@ -34,10 +34,11 @@ type Engine interface {
 	// or with none when ctx ends.
 	Events(ctx context.Context, after uint64, limit int, wait bool) ([]Event, error)
 
-	// Plan is what a move would do: to is "ehdb" or "nats".
-	Plan(ctx context.Context, scope cutover.Scope, to string) (*Plan, error)
+	// Plan is what a move would do.
+	Plan(ctx context.Context, r PlanRequest) (*Plan, error)
+	// Flip moves a stream, or begins to wait (State "postponed").
 	Flip(ctx context.Context, r FlipRequest) (*Move, error)
-	// Release goes on with a flip that is postponed, or aborts it.
+	// Release goes on with a flip that is postponed, or aborts it, and returns what it came to.
 	Release(ctx context.Context, scope cutover.Scope, abort bool, by string) (*Move, error)
 	Rollback(ctx context.Context, r RollbackRequest) (*Move, error)
 	// Complete gives up the way back.
@@ -48,6 +49,8 @@ type Engine interface {
 	Canary(ctx context.Context, r CanaryRequest) error
 	// Throttle slows copying down for a reason; without one it goes on at full speed.
 	Throttle(ctx context.Context, reason, by string) error
+	// Pause stops copying one stream, or all, for a reason, or ends that.
+	Pause(ctx context.Context, r PauseRequest) error
 	// Drill starts an exercise.
 	Drill(ctx context.Context, r DrillRequest) (*Drill, error)
 }
@@ -68,6 +71,29 @@ type FlipRequest struct {
 	Postpone bool              `json:"postpone,omitempty"` // everything but the fence: it waits for Release
 	Test     bool              `json:"test,omitempty"`     // and back at once
 	Force    map[string]string `json:"force,omitempty"`    // gates to do without, with reasons
+	// PostponeFile is a file on the gateway's machine: while it is there, the flip waits as with Postpone.
+	PostponeFile string `json:"postpone_file,omitempty"`
+	// HoldWindow is for how long it may wait, and be tried again when its fence was too short; 0: an hour to wait, and
+	// Retries.
+	HoldWindow time.Duration `json:"hold_window,omitempty"`
+	// NoReverse: the servers are not kept equal, so a rollback loses what is published here. Understood says that this
+	// is meant.
+	NoReverse  bool `json:"no_reverse_shadow,omitempty"`
+	Understood bool `json:"understood,omitempty"`
+}
+
+// PlanRequest asks what a move would do.
+type PlanRequest struct {
+	Scope     cutover.Scope
+	To        string // ehdb or nats
+	NoReverse bool   // as in FlipRequest
+}
+
+// PauseRequest asks to stop copying, or to go on.
+type PauseRequest struct {
+	Actor
+	Scope cutover.Scope `json:"scope"` // none: all streams
+	End   bool          `json:"-"`     // go on
 }
 
 // RollbackRequest asks to make the servers the authority of a stream again.

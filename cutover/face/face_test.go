@@ -118,7 +118,8 @@ func (s *stage) Events(_ context.Context, after uint64, limit int, wait bool) ([
 	return nil, nil
 }
 
-func (s *stage) Plan(_ context.Context, sc cutover.Scope, to string) (*Plan, error) {
+func (s *stage) Plan(_ context.Context, r PlanRequest) (*Plan, error) {
+	sc, to := r.Scope, r.To
 	return &Plan{Scope: sc, To: to}, nil
 }
 

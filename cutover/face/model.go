@@ -33,10 +33,30 @@ type Status struct {
 	// Controls is the last self-test of the comparison.
 	Controls parity.SelfTest `json:"controls"`
 	Throttle string          `json:"throttle,omitempty"` // why copying is slowed down or paused
+	Paused   string          `json:"paused,omitempty"`   // why nothing is copied, of any stream whose acks do not wait for it
+	Hooks    Hooks           `json:"hooks"`
 	Drills   []Drill         `json:"drills"`
 	Servers  []ServerState   `json:"servers"`
 	Bypass   []BypassState   `json:"bypass"`
 	Scrapes  []Scrape        `json:"scrapes"` // who reads the figures that autoscalers read, the latest first
+}
+
+// Hooks are the operator's programs that are asked and told.
+type Hooks struct {
+	Dir      string   `json:"dir,omitempty"` // empty: bus.hooks is not set
+	Timeout  float64  `json:"timeout_seconds,omitempty"`
+	Found    []string `json:"found,omitempty"`    // their names
+	Problems []string `json:"problems,omitempty"` // why some of them cannot be run
+}
+
+// Postponed is a flip that is ready and waits.
+type Postponed struct {
+	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until"` // then it is given up
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	File   string    `json:"file,omitempty"` // on the gateway's machine: it waits while this is there
+	Waits  string    `json:"waits"`          // what for
 }
 
 // ServerState is a NATS server upstream, as the clients' connections to it were met.
@@ -102,7 +122,9 @@ type StreamState struct {
 	Fences  []Fence        `json:"fences"` // the latest last
 	// Canaries are the consumers that are served from here while the servers have the say about the stream.
 	Canaries []Canary `json:"canaries,omitempty"`
-	LastErr  string   `json:"last_error,omitempty"`
+	// Postponed is a flip that waits; nil: none does.
+	Postponed *Postponed `json:"postponed,omitempty"`
+	LastErr   string     `json:"last_error,omitempty"`
 
 	// Legal are the verbs that may be used now, Next is the one that is due, Undo takes the last one back.
 	Legal []string `json:"legal"`
@@ -121,6 +143,7 @@ type Canary struct {
 	Pending   int       `json:"pending"`            // delivered here without an ack
 	Mirrored  time.Time `json:"mirrored"`           // when the servers' consumer was last where this one was
 	Error     string    `json:"error,omitempty"`    // why it is not
+	Failing   string    `json:"failing,omitempty"`  // gates of Abort that failed when they were looked at last
 }
 
 // Position is what a side holds.
@@ -159,7 +182,8 @@ type CopyState struct {
 	Rung              string  `json:"rung"` // the last that was taken: try, wait or inline
 	LagMessages       uint64  `json:"lag_messages"`
 	LagSeconds        float64 `json:"lag_seconds"`
-	Backfill          float64 `json:"backfill"` // how much of the history is there, 0 to 1
+	Backfill          float64 `json:"backfill"`         // how much of the history is there, 0 to 1
+	Paused            string  `json:"paused,omitempty"` // why somebody has stopped it
 	Error             string  `json:"error,omitempty"`
 }
 

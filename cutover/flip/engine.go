@@ -55,6 +55,8 @@ type Site interface {
 type Capture interface {
 	Start()
 	Stop()
+	// Pause stops reading for a reason, what is new too, until it is called with none.
+	Pause(reason string)
 	// Nudge says that the servers have stored something, up to last; 0: the stream may have changed otherwise.
 	Nudge(last uint64)
 	// Settle waits until the standby is durably equal to the stream, whose last sequence is last and which does not
@@ -74,6 +76,7 @@ type Engine struct {
 	epoch   uint64
 	marked  bool // some stream was here once
 	streams map[cutover.Scope]*stream
+	paused  map[cutover.Scope]string // why nothing is copied; no stream: of all
 }
 
 // Phase is where a stream is on its way.
@@ -110,6 +113,8 @@ type stream struct {
 	since    time.Time // of phase
 	lastErr  string    // of the last attempt to move it
 	lastMove *Move
+	oneWay   bool   // flipped without a way back
+	from     uint64 // the last sequence before the gateway had the say
 }
 
 // Open reads the journal and takes up what it says: streams that are served from here are so before Open returns.
@@ -121,7 +126,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	e := &Engine{o: o, journal: j, streams: make(map[cutover.Scope]*stream)}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	of, epoch := standings(j.all())
-	e.epoch = epoch
+	e.epoch, e.paused = epoch, pausesOf(of)
 	e.running.Go(e.expire)
 	for name, st := range of {
 		e.marked = e.marked || !st.since.IsZero()
@@ -174,7 +179,7 @@ func (e *Engine) resume(ctx context.Context, name cutover.Scope, st *standing) e
 	if err := c.SetRole(ctx, cutover.Authority); err != nil { // it may have ended right behind the record
 		return err
 	}
-	s.phase, s.since = PhaseEHDB, st.since
+	s.phase, s.since, s.oneWay, s.from = PhaseEHDB, st.since, st.oneWay, st.last
 	s.configured(c.Config())
 	if st.complete {
 		s.phase = PhaseComplete
@@ -285,6 +290,16 @@ func (e *Engine) record(entry *Entry) error {
 	return nil
 }
 
+// Note puts into the journal what happened and decides nothing: EventPostponed, EventHook, EventVeto, EventAbort.
+func (e *Engine) Note(entry *Entry) error {
+	switch entry.Event {
+	case EventPostponed, EventHook, EventVeto, EventAbort:
+		return e.record(entry)
+	default:
+		return fmt.Errorf("flip: %s is no note", entry.Event)
+	}
+}
+
 // find returns a stream under watch.
 func (e *Engine) find(name cutover.Scope) (*stream, error) {
 	e.mu.Lock()
@@ -335,6 +350,7 @@ type View struct {
 	Scope    *relay.Scope
 	Config   server.StreamConfig
 	Canaries map[string]bool // the consumers that are served from here by themselves
+	OneWay   bool            // it was taken over without a way back
 }
 
 // View returns a stream under watch.
@@ -345,7 +361,7 @@ func (e *Engine) View(name cutover.Scope) (*View, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	v := &View{s.phase, s.copy, s.up, s.cap.get(), s.notes, s.config, make(map[string]bool)}
+	v := &View{s.phase, s.copy, s.up, s.cap.get(), s.notes, s.config, make(map[string]bool), s.oneWay}
 	for consumer := range s.canaries {
 		v.Canaries[consumer] = true
 	}

@@ -28,7 +28,7 @@ func (e *Engine) serve(s *stream) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.here = h
-	if s.phase == PhaseComplete {
+	if s.phase == PhaseComplete || s.oneWay {
 		return
 	}
 	h.chain = reverse.NewChain(s.site.Conn(), s.copy, s.up, s.name.Stream, e.epoch, e.o.Logger)

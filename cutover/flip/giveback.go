@@ -26,11 +26,14 @@ func (e *Engine) RollbackBound(name cutover.Scope) (Bound, error) {
 		return Bound{}, err
 	}
 	e.mu.Lock()
-	h, phase := s.here, s.phase
+	h, phase, oneWay, from := s.here, s.phase, s.oneWay, s.from
 	e.mu.Unlock()
 	switch {
 	case phase == PhaseShadow || phase == PhaseFlipping:
 		return Bound{Lossless: true, Why: "the servers have the say"}, nil
+	case oneWay:
+		last, _ := s.copy.Progress()
+		return Bound{Lost: last - min(last, from), Why: noWayBack}, nil
 	case h == nil || h.chain == nil:
 		last, _ := s.copy.Progress()
 		return Bound{Lost: last, Why: "the way back was given up"}, nil
@@ -43,6 +46,10 @@ func (e *Engine) RollbackBound(name cutover.Scope) (Bound, error) {
 	}
 	return b, nil
 }
+
+// noWayBack is what a flip without a reverse shadow means for a rollback.
+const noWayBack = "it was flipped with --no-reverse-shadow: the servers are not kept equal. A rollback loses what was " +
+	"published here, and what was acknowledged here since is delivered again"
 
 // Rollback makes the servers the authority of a stream again. An error means that the gateway still is.
 func (e *Engine) Rollback(ctx context.Context, name cutover.Scope, o MoveOptions) (*Move, error) {
@@ -119,6 +126,9 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 func (e *Engine) release(s *stream, h *authority, rest remainder, since time.Time) (held time.Duration) {
 	// Before the copy grows again, and before consumers there deliver to clients.
 	h.halt()
+	e.mu.Lock()
+	s.oneWay = false
+	e.mu.Unlock()
 	if err := e.enter(s, PhaseShadow); err != nil { // the subjects were good before
 		e.o.Logger.Error("Routes: {error}", slog.Any("error", err))
 	}
@@ -132,6 +142,7 @@ func (e *Engine) release(s *stream, h *authority, rest remainder, since time.Tim
 		s.cap.set(s.site.Capture(s.name.Stream, s.copy))
 		e.running.Go(func() { e.observe(s) })
 	}
+	e.applyPause(s)
 	s.cap.get().Start()
 	return held
 }
@@ -320,6 +331,7 @@ func (e *Engine) Forget(ctx context.Context, name cutover.Scope, by string) erro
 	}
 	e.mu.Lock()
 	delete(e.streams, name)
+	delete(e.paused, name)
 	e.mu.Unlock()
 	defer e.changed(name)
 	return errors.Join(e.route(), s.copy.Delete(ctx))

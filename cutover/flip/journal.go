@@ -32,6 +32,11 @@ const (
 	EventComplete       Event = "complete"        // the way back was given up
 	EventCanary         Event = "canary"          // a consumer is served from here
 	EventCanaryEnd      Event = "canary_end"      // it is served by the servers
+	EventPostponed      Event = "postponed"       // a flip waits for a word, or until a file is gone
+	EventHook           Event = "hook"            // a hook was run
+	EventVeto           Event = "veto"            // a hook has refused something
+	EventPause          Event = "pause"           // copying stops; without a stream: of all
+	EventResume         Event = "resume"          // that is over
 )
 
 // Entry is one line of the journal.
@@ -44,6 +49,8 @@ type Entry struct {
 	By     string        `json:"by,omitempty"`       // who asked for it
 	Reason string        `json:"reason,omitempty"`   // why, or why not
 	Plan   string        `json:"plan,omitempty"`     // digest of the plan that was agreed to
+	// NoReverse is of EventFlip: the servers are not kept equal.
+	NoReverse bool `json:"no_reverse_shadow,omitempty"`
 	// Dormant are the consumers that a rollback makes anew on the servers.
 	Dormant []cutover.ConsumerCopy `json:"dormant,omitempty"`
 	// Move is what the move came to, of EventReleased.
@@ -158,6 +165,8 @@ type standing struct {
 	watched, here, complete bool
 	open                    Event // the intent that has not ended; empty: none
 	last                    uint64
+	oneWay                  bool                   // flipped without a way back
+	paused                  string                 // why nothing is copied; empty: it is
 	since                   time.Time              // of the last change of authority
 	dormant                 []cutover.ConsumerCopy // of the last rollback, if they may not be there yet
 	move                    *Move                  // the last one
@@ -180,14 +189,18 @@ func standings(entries []Entry) (of map[cutover.Scope]*standing, epoch uint64) {
 			s.watched = true
 		case EventForget:
 			*s = standing{}
-		case EventIntent, EventRollbackIntent:
+		case EventIntent, EventRollbackIntent, EventPostponed:
 			s.open = e.Event
-		case EventAbort:
+		case EventAbort, EventVeto:
 			s.open = ""
+		case EventPause:
+			s.paused = e.Reason
+		case EventResume:
+			s.paused = ""
 		case EventFlip:
-			s.open, s.here, s.last, s.since = "", true, e.Last, e.Time
+			s.open, s.here, s.last, s.since, s.oneWay = "", true, e.Last, e.Time, e.NoReverse
 		case EventRollback:
-			s.open, s.here, s.last, s.since, s.dormant = "", false, e.Last, e.Time, e.Dormant
+			s.open, s.here, s.last, s.since, s.dormant, s.oneWay = "", false, e.Last, e.Time, e.Dormant, false
 		case EventReleased:
 			s.dormant, s.move = nil, cmp.Or(e.Move, s.move)
 		case EventComplete:

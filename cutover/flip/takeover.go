@@ -33,8 +33,10 @@ type MoveOptions struct {
 	By, Reason string
 	Fence      time.Duration // budget of one attempt; 0: DefaultFence
 	Retries    int           // more attempts after one that ran out of its budget
+	Until      time.Time     // until when there are more attempts all the same, ever rarer; zero: Retries alone
 	Expect     string        // digest of the plan that was agreed to; empty: any
 	Emergency  bool          // of a rollback: do not wait for what the servers lack
+	NoReverse  bool          // of a flip: do not keep the servers equal; a rollback will lose what is published here
 }
 
 // Move is what moving a stream came to.
@@ -72,9 +74,14 @@ type Plan struct {
 	Digest  string        `json:"digest"`
 }
 
-// PlanFlip returns what Flip would do.
-func (e *Engine) PlanFlip(ctx context.Context, name cutover.Scope) (*Plan, error) {
+// PlanFlip returns what Flip would do with these options.
+func (e *Engine) PlanFlip(ctx context.Context, name cutover.Scope, o *MoveOptions) (*Plan, error) {
 	p := &Plan{To: "ehdb", Undo: "ehdbctl rollback " + name.Flag()}
+	back := "start the reverse chain and the ghosts of the consumers"
+	if o.NoReverse {
+		back = "start NO reverse chain: the servers lack what is published from now on, and a rollback loses it"
+		p.Undo += " --emergency"
+	}
 	return p, e.plan(ctx, p, name, cutover.Authority, func(epoch uint64) []string {
 		return []string{
 			"record the intent",
@@ -83,7 +90,7 @@ func (e *Engine) PlanFlip(ctx context.Context, name cutover.Scope) (*Plan, error
 			"require the copy to be durably equal, take consumers and message ids over",
 			fmt.Sprintf("verify that the stream has not moved for %v", verifyTime),
 			fmt.Sprintf("record epoch %d: the gateway has the say", epoch),
-			"start the reverse chain and the ghosts of the consumers",
+			back,
 			"release what was held, continue pulls here",
 		}
 	})
@@ -156,7 +163,7 @@ func (p *Plan) digest(cfg server.StreamConfig) {
 // refusals is why a stream may not be moved now.
 func (e *Engine) refusals(ctx context.Context, s *stream, to cutover.Role) (list []string) {
 	e.mu.Lock()
-	cfg, phase := s.config, s.phase
+	cfg, phase, oneWay := s.config, s.phase, s.oneWay
 	e.mu.Unlock()
 	want := PhaseShadow
 	if to == cutover.Standby {
@@ -165,8 +172,14 @@ func (e *Engine) refusals(ctx context.Context, s *stream, to cutover.Role) (list
 	if phase != want {
 		list = append(list, fmt.Sprintf("the stream is in phase %s, not %s", phase, want))
 	}
+	if to == cutover.Standby && oneWay {
+		list = append(list, noWayBack+" (--emergency)")
+	}
 	if to == cutover.Authority {
 		list = append(list, Unsupported(&cfg)...)
+		if why := e.pausing(s); why != "" {
+			list = append(list, "copying is paused: "+why+" (ehdbctl resume)")
+		}
 		if n := len(e.o.Relay.Strangers(s.name.Account)); n > 0 {
 			list = append(list, fmt.Sprintf("%d clients are connected of which account or permissions are not known "+
 				"(ehdbctl bypass ls)", n))
@@ -233,13 +246,10 @@ func (e *Engine) attempts(
 	m := &Move{Scope: name, To: to}
 	for m.Attempts = 1; ; m.Attempts++ {
 		err = try(ctx, s, &o, m)
-		if err == nil || !errors.Is(err, ErrBudget) || m.Attempts > o.Retries || ctx.Err() != nil {
+		if err == nil || !errors.Is(err, ErrBudget) || !o.again(m.Attempts) || ctx.Err() != nil {
 			break
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryPause):
-		}
+		_ = sleep(ctx, o.pause(m.Attempts)) // the attempt says that ctx has ended
 	}
 	defer e.changed(name)
 	e.mu.Lock()
@@ -252,10 +262,26 @@ func (e *Engine) attempts(
 	return m, nil
 }
 
+// maxPause bounds the time between attempts.
+const maxPause = 10 * time.Second
+
+// again reports whether there is another attempt behind so many.
+func (o *MoveOptions) again(attempts int) bool {
+	return attempts <= o.Retries || time.Now().Add(o.pause(attempts)).Before(o.Until)
+}
+
+// pause is how long to wait behind so many attempts: a busy stream may be quiet later.
+func (o *MoveOptions) pause(attempts int) time.Duration {
+	if o.Until.IsZero() {
+		return retryPause
+	}
+	return min(retryPause<<min(attempts-1, 10), maxPause) //nolint:mnd // doubles
+}
+
 // takeOver is one attempt of Flip.
 func (e *Engine) takeOver(ctx context.Context, s *stream, o *MoveOptions, m *Move) (err error) {
 	if o.Expect != "" {
-		plan, err := e.PlanFlip(ctx, s.name)
+		plan, err := e.PlanFlip(ctx, s.name, o)
 		if err != nil {
 			return err
 		}
@@ -287,11 +313,16 @@ func (e *Engine) takeOver(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 			m.Duplicates += len(list[i].State.Pending)
 		}
 	}
-	entry := &Entry{Scope: s.name, Event: EventFlip, Last: last, By: o.By, Reason: o.Reason, Plan: o.Expect}
+	entry := &Entry{
+		Scope: s.name, Event: EventFlip, Last: last, By: o.By, Reason: o.Reason, Plan: o.Expect, NoReverse: o.NoReverse,
+	}
 	if err := e.record(entry); err != nil {
 		return e.abort(s, PhaseShadow, err)
 	}
 	m.Epoch = entry.Epoch
+	e.mu.Lock()
+	s.oneWay, s.from = o.NoReverse, last
+	e.mu.Unlock()
 	e.step(FlipRecorded)
 	m.Fence = e.own(s, since)
 	m.At = time.Now()
@@ -329,7 +360,12 @@ func (e *Engine) drain(ctx context.Context, s *stream) (last uint64, list []cuto
 		if err != nil {
 			return 0, nil, errors.Join(moved, err)
 		}
-		if err := s.cap.get().Settle(ctx, before.State.LastSeq); err != nil {
+		err = s.cap.get().Settle(ctx, before.State.LastSeq)
+		if errors.Is(err, cutover.ErrMoved) && sleep(ctx, pollTime) == nil {
+			moved = ErrMoved
+			continue
+		}
+		if err != nil {
 			return 0, nil, errors.Join(moved, fmt.Errorf("the copy is not equal: %w", err))
 		}
 		if err := sleep(ctx, time.Until(quiet.Add(verifyTime))); err != nil {

@@ -96,6 +96,7 @@ func (e *Engine) shadow(s *stream, cfg server.StreamConfig) {
 	e.mu.Lock()
 	e.streams[s.name] = s
 	e.mu.Unlock()
+	e.applyPause(s)
 	s.cap.get().Start()
 	e.running.Go(func() { e.observe(s) })
 }
@@ -161,6 +162,7 @@ func (e *Engine) refresh(ctx context.Context, s *stream) error {
 	e.mu.Lock()
 	moved := s.configured(info.Config)
 	e.mu.Unlock()
+	e.applyPause(s) // the retention may be another
 	if moved {
 		return e.route()
 	}

@@ -166,6 +166,8 @@ type Options struct {
 	Thresholds map[string]float64
 	// Forced are gates that somebody has decided to do without, with the reason. Only forceable ones count.
 	Forced map[string]string
+	// NoWayBack says why none is wanted: then G21, which says that there is none, is not in the way.
+	NoWayBack string
 }
 
 // CheckResult is what became of a check.
@@ -274,7 +276,7 @@ func Evaluate(in Inputs, scope cutover.Scope, o Options) Report {
 			res.State = Unknown
 			res.Reason = fmt.Sprintf("the controls (G1) are %s, so what the comparison says is worth nothing", controls)
 		}
-		if why := o.Forced[g.id]; why != "" && g.forceable && res.State != Pass && res.State != NotApplicable {
+		if why := o.waived(g); why != "" && res.State != Pass && res.State != NotApplicable {
 			res.Forced = why
 		} else {
 			r.Verdict = r.Verdict.with(res.State)
@@ -282,6 +284,17 @@ func Evaluate(in Inputs, scope cutover.Scope, o Options) Report {
 		r.Gates = append(r.Gates, res)
 	}
 	return r
+}
+
+// waived is why a gate is done without; empty: it is not.
+func (o *Options) waived(g *gate) string {
+	switch {
+	case g.id == wayBack:
+		return o.NoWayBack
+	case g.forceable:
+		return o.Forced[g.id]
+	}
+	return ""
 }
 
 // with takes one more gate in.

@@ -71,6 +71,9 @@ const (
 	day    = 24 * hour
 )
 
+// wayBack is the gate about the way back.
+const wayBack = "G21"
+
 // live is the age of what is measured all the time.
 var live = by{30, 30}
 
@@ -158,7 +161,7 @@ var table = []gate{
 	{id: "G20", title: "the authority is healthy", forceable: true, checks: []check{
 		zero(Regressions, by{minute, minute}), zero(Unhealthy, by{minute, minute}), zero(KnownIssues, by{day, day}),
 	}},
-	{id: "G21", title: "the way back is proven", checks: []check{
+	{id: wayBack, title: "the way back is proven", checks: []check{
 		passed(ReverseProven, day), yes(MayPublish, by{hour, hour}),
 		{fact: Headroom, op: atLeast, limit: same(1), age: by{5 * minute, minute}},
 	}},

@@ -1,10 +1,13 @@
 package pilot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
@@ -12,6 +15,7 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/face"
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
+	"github.com/noetl/ehdb-gateway/cutover/hook"
 )
 
 func refused(err error) error {
@@ -22,13 +26,15 @@ func refused(err error) error {
 }
 
 // Plan implements face.Engine.
-func (p *Pilot) Plan(ctx context.Context, scope cutover.Scope, to string) (*face.Plan, error) {
+func (p *Pilot) Plan(ctx context.Context, r face.PlanRequest) (*face.Plan, error) {
 	var plan *flip.Plan
 	var err error
-	if to == "nats" {
-		plan, err = p.engine.PlanRollback(ctx, scope)
+	before := hook.BeforeFlip
+	if r.To == "nats" {
+		before = hook.BeforeRollback
+		plan, err = p.engine.PlanRollback(ctx, r.Scope)
 	} else {
-		plan, err = p.engine.PlanFlip(ctx, scope)
+		plan, err = p.engine.PlanFlip(ctx, r.Scope, &flip.MoveOptions{NoReverse: r.NoReverse})
 	}
 	if err != nil {
 		return nil, unknown(err)
@@ -37,95 +43,119 @@ func (p *Pilot) Plan(ctx context.Context, scope cutover.Scope, to string) (*face
 		Scope: plan.Scope, To: plan.To, Epoch: plan.Epoch, Steps: plan.Steps, Refusals: plan.Refusal, Undo: plan.Undo,
 		Digest: plan.Digest,
 	}
-	if to != "nats" {
-		r, err := p.Gates(ctx, scope, gate.Flip)
-		if err != nil {
-			return nil, err
-		}
-		out.Gates = r.Summary()
-		if r.Verdict != gate.Go {
-			out.Refusals = append(out.Refusals,
-				"the gates say "+r.Summary()+", but for those that are done without (--force)")
-		}
+	if slices.Contains(p.o.Hooks.Found(), before) {
+		step := fmt.Sprintf("ask the hook %s, which may refuse; %v at most", before, p.o.Hooks.Timeout())
+		out.Steps = append([]string{step}, out.Steps...)
+	}
+	if r.To == "nats" {
+		return out, nil
+	}
+	report, err := p.evaluate(ctx, r.Scope, &question{purpose: gate.Flip, noReverse: noReverse(r.NoReverse, "")})
+	if err != nil {
+		return nil, err
+	}
+	out.Gates = report.Summary()
+	if report.Verdict != gate.Go {
+		out.Refusals = append(out.Refusals,
+			"the gates say "+report.Summary()+", but for those that are done without (--force)")
 	}
 	return out, nil
 }
 
+// noReverse is why no way back is wanted; empty: one is.
+//
+//nolint:revive // it is a conversion
+func noReverse(asked bool, by string) string {
+	switch {
+	case !asked:
+		return ""
+	case by == "":
+		return "--no-reverse-shadow"
+	}
+	return "--no-reverse-shadow, understood by " + by
+}
+
 // Flip implements face.Engine.
 func (p *Pilot) Flip(ctx context.Context, r face.FlipRequest) (*face.Move, error) {
-	report, err := p.gates(ctx, r.Scope, gate.Flip, r.Force, r.Expect)
+	if p.postponement(r.Scope) != nil {
+		return nil, postponedAlready(r.Scope)
+	}
+	p.mu.Lock()
+	if s := p.seen[r.Scope]; s != nil {
+		s.gaveUp = ""
+	}
+	p.mu.Unlock()
+	if r.Postpone || r.PostponeFile != "" {
+		if err := p.cleared(ctx, &r); err != nil {
+			return nil, err
+		}
+		return p.postpone(r)
+	}
+	var until time.Time
+	if r.HoldWindow > 0 {
+		until = time.Now().Add(r.HoldWindow)
+	}
+	return p.depart(ctx, r, until)
+}
+
+// cleared is why the gates do not let a flip pass.
+func (p *Pilot) cleared(ctx context.Context, r *face.FlipRequest) error {
+	report, err := p.evaluate(ctx, r.Scope, &question{
+		purpose: gate.Flip, forced: r.Force, expect: r.Expect, noReverse: noReverse(r.NoReverse, r.By),
+	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if report.Verdict != gate.Go {
-		return nil, fmt.Errorf("%w: %s: %s: ehdbctl gates %s says why, and --force G11=reason does without those that "+
+		return fmt.Errorf("%w: %s: %s: ehdbctl gates %s says why, and --force G11=reason does without those that "+
 			"are not about losing messages", face.ErrRefused, r.Scope, report.Summary(), r.Scope.Flag())
 	}
-	if r.Postpone {
-		if done, err := p.postpone(ctx, r.Scope); done != nil || err != nil {
-			return done, err
-		}
+	return nil
+}
+
+// depart asks the gates and the hook, and moves a stream here; attempts are made until a time, if there is one.
+func (p *Pilot) depart(ctx context.Context, r face.FlipRequest, until time.Time) (*face.Move, error) {
+	if err := p.cleared(ctx, &r); err != nil {
+		return nil, err
 	}
-	m, err := p.engine.Flip(ctx, r.Scope, flip.MoveOptions{
-		By: r.By, Reason: r.Reason, Fence: r.MaxFence, Retries: r.Retries, Expect: r.Expect,
-	})
+	o := flip.MoveOptions{
+		By: r.By, Reason: r.Reason, Fence: r.MaxFence, Retries: r.Retries, Until: until, Expect: r.Expect,
+		NoReverse: r.NoReverse,
+	}
+	f := p.about(r.Scope, "flip", "ehdb", r.Actor)
+	f.FenceMS, f.NoReverseShadow = fenceOf(r.MaxFence), r.NoReverse
+	f.Forced, f.PostponeFile = pairs(r.Force), r.PostponeFile
+	if plan, err := p.engine.PlanFlip(ctx, r.Scope, &o); err == nil {
+		f.PlanDigest = plan.Digest
+	}
+	if err := p.consult(ctx, hook.BeforeFlip, r.Scope, f); err != nil {
+		return nil, err
+	}
+	m, err := p.engine.Flip(ctx, r.Scope, o)
 	p.fenced(r.Scope, "flip", err)
+	p.outcome(r.Scope, f, m, err)
 	if err != nil {
 		return nil, refused(err)
 	}
-	if r.Test {
-		return p.Rollback(ctx, face.RollbackRequest{Actor: r.Actor, Scope: r.Scope, MaxFence: r.MaxFence})
+	if !r.Test {
+		return moved(m), nil
 	}
-	return moved(m), nil
+	back, err := p.Rollback(ctx, face.RollbackRequest{Actor: r.Actor, Scope: r.Scope, MaxFence: r.MaxFence})
+	if err != nil {
+		return nil, fmt.Errorf("it was flipped, and is not given back: %w", err)
+	}
+	return back, nil
 }
 
-// postpone waits for Release. A move that is not nil is the end of it.
-func (p *Pilot) postpone(ctx context.Context, scope cutover.Scope) (*face.Move, error) {
-	release := make(chan bool, 1)
-	p.mu.Lock()
-	if p.postponed[scope] != nil {
-		p.mu.Unlock()
-		return nil, fmt.Errorf("%w: a flip of %s is postponed already: ehdbctl flip go, or abort",
-			face.ErrRefused, scope)
-	}
-	p.postponed[scope] = release
-	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.postponed, scope)
-	}()
-	select {
-	case abort := <-release:
-		if abort {
-			return &face.Move{Scope: scope, To: "ehdb", State: "aborted", At: time.Now()}, nil
-		}
-		return nil, nil //nolint:nilnil // it goes on
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
+func fenceOf(most time.Duration) int64 { return cmp.Or(most, flip.DefaultFence).Milliseconds() }
 
-// Release implements face.Engine.
-//
-//nolint:revive // abort is one of its two outcomes
-func (p *Pilot) Release(_ context.Context, scope cutover.Scope, abort bool, _ string) (*face.Move, error) {
-	p.mu.Lock()
-	ch := p.postponed[scope]
-	p.mu.Unlock()
-	if ch == nil {
-		return nil, fmt.Errorf("%w: no flip of %s is postponed", face.ErrUnknown, scope)
+// pairs are a map's entries, as name=value.
+func pairs(m map[string]string) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, k+"="+m[k])
 	}
-	select {
-	case ch <- abort:
-	default:
-		return nil, fmt.Errorf("%w: it was released already", face.ErrRefused)
-	}
-	state := "done"
-	if abort {
-		state = "aborted"
-	}
-	return &face.Move{Scope: scope, To: "ehdb", State: state, At: time.Now()}, nil
+	return strings.Join(out, ", ")
 }
 
 // Rollback implements face.Engine.
@@ -140,10 +170,18 @@ func (p *Pilot) Rollback(ctx context.Context, r face.RollbackRequest) (*face.Mov
 				face.ErrRefused, bound.Lost, r.MaxLoss)
 		}
 	}
+	f := p.about(r.Scope, "rollback", "nats", r.Actor)
+	f.FenceMS, f.Emergency = fenceOf(r.MaxFence), r.Emergency
+	if r.Emergency { // nobody's word keeps anybody from it
+		p.tell(hook.BeforeRollback, r.Scope, f)
+	} else if err := p.consult(ctx, hook.BeforeRollback, r.Scope, f); err != nil {
+		return nil, err
+	}
 	m, err := p.engine.Rollback(ctx, r.Scope, flip.MoveOptions{
 		By: r.By, Reason: r.Reason, Fence: r.MaxFence, Retries: 3, Emergency: r.Emergency,
 	})
 	p.fenced(r.Scope, "rollback", err)
+	p.outcome(r.Scope, f, m, err)
 	if err != nil {
 		return nil, refused(err)
 	}
@@ -211,7 +249,13 @@ func (p *Pilot) Complete(ctx context.Context, r face.CompleteRequest) error {
 	if report.Verdict != gate.Go {
 		return fmt.Errorf("%w: %s: %s", face.ErrRefused, r.Scope, report.Summary())
 	}
-	return refused(p.engine.Complete(ctx, r.Scope, flip.MoveOptions{By: r.By, Reason: r.Reason}))
+	f := p.about(r.Scope, "complete", "ehdb", r.Actor)
+	if err := p.consult(ctx, hook.BeforeComplete, r.Scope, f); err != nil {
+		return err
+	}
+	err = p.engine.Complete(ctx, r.Scope, flip.MoveOptions{By: r.By, Reason: r.Reason})
+	p.outcome(r.Scope, f, nil, err)
+	return refused(err)
 }
 
 // Shadow implements face.Engine.
@@ -264,4 +308,18 @@ func (p *Pilot) Throttle(_ context.Context, reason, _ string) error {
 	defer p.mu.Unlock()
 	p.throttle = reason
 	return nil
+}
+
+// Pause implements face.Engine.
+func (p *Pilot) Pause(_ context.Context, r face.PauseRequest) error {
+	do := p.engine.Pause
+	if r.End {
+		do = p.engine.Resume
+	}
+	err := do(r.Scope, flip.MoveOptions{By: r.By, Reason: r.Reason})
+	if errors.Is(err, cutover.ErrNoStream) {
+		return unknown(err)
+	}
+	p.wake()
+	return refused(err)
 }

@@ -18,18 +18,26 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/capture"
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
+	"github.com/noetl/ehdb-gateway/cutover/parity"
 )
 
 // Gates implements face.Engine.
 func (p *Pilot) Gates(ctx context.Context, scope cutover.Scope, purpose gate.Purpose) (gate.Report, error) {
-	return p.gates(ctx, scope, purpose, nil, "")
+	return p.evaluate(ctx, scope, &question{purpose: purpose})
 }
 
-// gates evaluates the gates; expect is the digest of the plan that was approved.
-func (p *Pilot) gates(
-	ctx context.Context, scope cutover.Scope, purpose gate.Purpose, forced map[string]string, expect string,
-) (gate.Report, error) {
-	facts, err := p.facts(ctx, scope, expect)
+// question is what the gates are asked.
+type question struct {
+	purpose   gate.Purpose
+	forced    map[string]string // gates that are done without, with reasons
+	expect    string            // digest of the plan that was approved
+	consumer  string            // the one that it is about; empty: all of the stream
+	noReverse string            // why no way back is wanted; empty: one is
+}
+
+// evaluate evaluates the gates.
+func (p *Pilot) evaluate(ctx context.Context, scope cutover.Scope, q *question) (gate.Report, error) {
+	facts, err := p.facts(ctx, scope, q)
 	if err != nil {
 		return gate.Report{}, err
 	}
@@ -38,7 +46,7 @@ func (p *Pilot) gates(
 		in = append(in, p.o.Facts)
 	}
 	return gate.Evaluate(in, scope, gate.Options{
-		Profile: p.o.Profile, Purpose: purpose, Now: time.Now(), Forced: forced,
+		Profile: p.o.Profile, Purpose: q.purpose, Now: time.Now(), Forced: q.forced, NoWayBack: q.noReverse,
 	}), nil
 }
 
@@ -57,10 +65,13 @@ func (c *collector) none(name, why string) {
 }
 
 // facts is what is known of a stream now. What is not measured is not in it.
-func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, expect string) (gate.Facts, error) {
+func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, q *question) (gate.Facts, error) {
 	v, err := p.engine.View(scope)
 	if err != nil {
 		return nil, unknown(err)
+	}
+	if v.OneWay && q.noReverse == "" {
+		q.noReverse = "it was flipped with --no-reverse-shadow"
 	}
 	c := &collector{facts: gate.Facts{}, now: time.Now()}
 	if st, err := p.parity.Status(scope); err == nil {
@@ -70,6 +81,11 @@ func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, expect string) (
 			since = s.since
 		}
 		p.mu.Unlock()
+		if q.consumer != "" {
+			st.Consumers = slices.DeleteFunc(slices.Clone(st.Consumers), func(r parity.ConsumerReport) bool {
+				return r.Consumer != q.consumer
+			})
+		}
 		cmp := gate.Comparison{
 			Status: st, Controls: p.parity.SelfTest(), Since: since, FenceBudget: flip.DefaultFence, Now: c.now,
 		}
@@ -81,7 +97,11 @@ func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, expect string) (
 	p.strayFact(c, scope)
 	p.copyFacts(c, v)
 	p.serverFacts(ctx, c, scope, v)
-	p.ownFacts(ctx, c, scope, v, expect)
+	p.ownFacts(ctx, c, scope, v, q)
+	if q.noReverse != "" {
+		c.put(gate.ReverseProven, 0, "flip", q.noReverse+": a rollback loses what is published here")
+		c.none(gate.ReverseLag, "the servers are not kept equal: "+q.noReverse)
+	}
 	p.bypass(ctx, c, scope.Account)
 	p.leaseFact(c)
 	p.headroom(ctx, c, scope, v)
@@ -179,7 +199,7 @@ func sameConfig(a, b server.StreamConfig) bool {
 
 // ownFacts are what the gateway knows of itself.
 func (p *Pilot) ownFacts(
-	ctx context.Context, c *collector, scope cutover.Scope, v *flip.View, expect string,
+	ctx context.Context, c *collector, scope cutover.Scope, v *flip.View, q *question,
 ) {
 	c.put(gate.AckAfterSync, 1, "storage", "an acknowledgement leaves when its record is synced")
 	c.none(gate.FailureDomains, "one copy: there are no replicas that could share a domain")
@@ -191,10 +211,10 @@ func (p *Pilot) ownFacts(
 		c.none(gate.Unwatched, "not in Kubernetes")
 	}
 	c.none(gate.ChangeWindow, "no change window is configured")
-	if expect == "" {
+	if q.expect == "" {
 		c.none(gate.PlanDigest, "no plan was approved: give its digest with --expect")
-	} else if plan, err := p.engine.PlanFlip(ctx, scope); err == nil {
-		c.put(gate.PlanDigest, gate.Yes(plan.Digest == expect), "plan", plan.Digest)
+	} else if plan, err := p.engine.PlanFlip(ctx, scope, &flip.MoveOptions{NoReverse: q.noReverse != ""}); err == nil {
+		c.put(gate.PlanDigest, gate.Yes(plan.Digest == q.expect), "plan", plan.Digest)
 	}
 	p.mu.Lock()
 	proof := p.proof

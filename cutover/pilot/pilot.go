@@ -5,6 +5,7 @@
 //	facts   what the gates are told
 //	show    what operators see
 //	act     what operators do
+//	hooks, postpone, abort   what is asked before, waited for, and ended by itself
 //	drill   exercises, whose outcome is evidence
 package pilot
 
@@ -22,12 +23,14 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/capture"
 	"github.com/noetl/ehdb-gateway/cutover/face"
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
+	"github.com/noetl/ehdb-gateway/cutover/hook"
 	"github.com/noetl/ehdb-gateway/cutover/origin"
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 	"github.com/noetl/ehdb-gateway/cutover/relay"
@@ -68,6 +71,8 @@ type Options struct {
 	// has to wait; empty: it may go on.
 	CopyRate int
 	Busy     func() string
+	// Hooks are the operator's programs; nil: none.
+	Hooks *hook.Set
 	// Copied is told how old a batch is when it is durable here; may be nil.
 	Copied func(lag time.Duration)
 	// Facts are what others know: of the log, the disk, the servers' connections.
@@ -85,14 +90,19 @@ type Pilot struct {
 	lease  *lease
 	strays strays
 	probes probes
+	live   context.Context // of everything that runs beside; ends with Close
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
+
+	metrics *face.MoveMetrics
+	telling chan told // what hooks are to be told
 
 	mu sync.Mutex
 	// The following are guarded by mu.
 	throttle  string
 	seen      map[cutover.Scope]*seen
-	postponed map[cutover.Scope]chan bool
+	postponed map[cutover.Scope]*pending
+	failing   map[served]*failing
 	drills    []face.Drill
 	proof     gate.Fact // that the way back works
 	moved     chan struct{}
@@ -106,6 +116,7 @@ type seen struct {
 	changed time.Time // of its configuration
 	config  string
 	fences  []face.Fence
+	gaveUp  string // what became of a postponed flip, if nothing did
 }
 
 var _ face.Engine = (*Pilot)(nil)
@@ -114,8 +125,8 @@ var _ face.Engine = (*Pilot)(nil)
 func Open(ctx context.Context, o Options) (*Pilot, error) {
 	p := &Pilot{
 		o: o, book: parity.NewBook(0), start: time.Now(), seen: make(map[cutover.Scope]*seen),
-		postponed: make(map[cutover.Scope]chan bool), moved: make(chan struct{}),
-		probes: newProbes(),
+		postponed: make(map[cutover.Scope]*pending), failing: make(map[served]*failing), moved: make(chan struct{}),
+		probes: newProbes(), metrics: face.NewMoveMetrics(), telling: make(chan told, maxTold),
 	}
 	var err error
 	p.parity, err = parity.New(parity.Options{
@@ -145,7 +156,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 		return nil, fmt.Errorf("can't take up the streams that are on their way: %w", err)
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	p.cancel = cancel
+	p.live, p.cancel = run, cancel
 	for _, s := range p.engine.Streams() {
 		p.changed(s)
 	}
@@ -154,6 +165,8 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	p.ended.Go(func() { p.keep(run) })
 	p.ended.Go(func() { p.ask(run) })
 	p.ended.Go(func() { p.guard(run) })
+	p.ended.Go(func() { p.tellAll(run) })
+	p.ended.Go(func() { p.endCanaries(run) })
 	return p, nil
 }
 
@@ -169,6 +182,9 @@ func (p *Pilot) Engine() *flip.Engine { return p.engine }
 
 // Parity implements face.Engine.
 func (p *Pilot) Parity() *parity.Engine { return p.parity }
+
+// Metrics are the series about hooks and canaries.
+func (p *Pilot) Metrics() prometheus.Collector { return p.metrics }
 
 // Here reports whether the gateway has the say about a stream.
 func (p *Pilot) Here(s cutover.Scope) bool {
@@ -238,11 +254,18 @@ func (p *Pilot) busy() string {
 	return p.throttle
 }
 
-// changed makes the comparison look at a stream as it stands now.
-func (p *Pilot) changed(s cutover.Scope) {
+// wake has those look who wait for events.
+func (p *Pilot) wake() {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	close(p.moved)
 	p.moved = make(chan struct{})
+}
+
+// changed makes the comparison look at a stream as it stands now.
+func (p *Pilot) changed(s cutover.Scope) {
+	p.wake()
+	p.mu.Lock()
 	if p.seen[s] == nil {
 		p.seen[s] = &seen{since: time.Now(), changed: time.Now()}
 	}
@@ -253,7 +276,7 @@ func (p *Pilot) changed(s cutover.Scope) {
 		p.book.Close(s)
 		return
 	}
-	if v.Phase == flip.PhaseComplete {
+	if v.Phase == flip.PhaseComplete || v.OneWay { // the servers are not kept equal
 		p.parity.Detach(s)
 		return
 	}
@@ -429,9 +452,15 @@ func (p *Pilot) steer(ctx context.Context) map[string]error {
 		switch {
 		case err != nil:
 		case p.o.Mode == ModeNATS && st.Phase == flip.PhaseEHDB:
-			_, err = p.engine.Rollback(ctx, scope, o)
+			var m *flip.Move
+			if m, err = p.engine.Rollback(ctx, scope, o); err == nil {
+				p.outcome(scope, p.about(scope, "rollback", "nats", face.Actor{By: o.By}), m, nil)
+			}
 		case p.o.Mode == ModeEHDB && st.Phase == flip.PhaseShadow:
-			_, err = p.engine.Flip(ctx, scope, o)
+			var m *flip.Move
+			if m, err = p.engine.Flip(ctx, scope, o); err == nil {
+				p.outcome(scope, p.about(scope, "flip", "ehdb", face.Actor{By: o.By}), m, nil)
+			}
 		}
 		if err != nil {
 			failed[scope.String()] = err

@@ -30,6 +30,7 @@ func (p *Pilot) Status(ctx context.Context) (*face.Status, error) {
 	st := &face.Status{
 		At: time.Now(), Server: p.o.Server, Version: p.o.Version, Mode: string(p.o.Mode),
 		Profile: cmp.Or(p.o.Profile, gate.Production), Controls: p.parity.SelfTest(), Throttle: p.busy(),
+		Paused: p.engine.PausedAll(), Hooks: p.hooksState(),
 	}
 	p.mu.Lock()
 	st.Drills = append([]face.Drill{}, p.drills...)
@@ -69,6 +70,8 @@ func verdict(st *face.Status) string {
 		switch {
 		case s.LastErr != "":
 			return fmt.Sprintf("%s: the last move failed: %s", s.Scope, s.LastErr)
+		case len(st.Hooks.Problems) > 0:
+			return st.Hooks.Problems[0]
 		case failedCanary(s) != "":
 			return fmt.Sprintf("%s: %s", s.Scope, failedCanary(s))
 		case s.Copy.Error != "":
@@ -91,6 +94,9 @@ func failedCanary(s *face.StreamState) string {
 		if c := &s.Canaries[i]; c.Error != "" {
 			return fmt.Sprintf("consumer %s is served from here, and the servers' is not where it is: %s",
 				c.Consumer, c.Error)
+		}
+		if c := &s.Canaries[i]; c.Failing != "" {
+			return fmt.Sprintf("consumer %s is served from here, and a gate that ends that fails: %s", c.Consumer, c.Failing)
 		}
 	}
 	return ""
@@ -122,6 +128,14 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 		return nil, unknown(err)
 	}
 	s.Copy = copyState(v)
+	if v.Phase == flip.PhaseShadow {
+		s.Copy.Paused = p.engine.Paused(scope)
+	}
+	if s.Postponed = p.postponement(scope); s.Postponed != nil {
+		arg := " " + scope.Flag()
+		s.Busy, s.Legal = "flip: postponed, waits for "+s.Postponed.Waits, []string{"flip go", "flip abort"}
+		s.Undo, s.Next = "ehdbctl flip abort"+arg, "ehdbctl flip go"+arg
+	}
 	if par, err := p.parity.Status(scope); err == nil {
 		s.Parity = &par
 	}
@@ -129,6 +143,7 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 	p.mu.Lock()
 	if seen := p.seen[scope]; seen != nil {
 		s.Fences = fences(journal, scope, seen.fences)
+		s.LastErr = cmp.Or(s.LastErr, seen.gaveUp)
 	}
 	for i := range p.drills {
 		if d := &p.drills[i]; d.Kind == "flip-and-back" && d.State == "passed" {
@@ -159,7 +174,7 @@ func (p *Pilot) canaries(s *face.StreamState) error {
 		s.Canaries = append(s.Canaries, face.Canary{
 			Consumer: c.Consumer, Since: c.Since, By: c.By, Abort: c.Abort,
 			Delivered: c.Delivered, AckFloor: c.AckFloor,
-			Pending: c.Pending, Mirrored: c.At, Error: c.Error,
+			Pending: c.Pending, Mirrored: c.At, Error: c.Error, Failing: p.failingNow(s.Scope, c.Consumer),
 		})
 	}
 	if len(list) > 0 && s.Phase == face.PhaseShadow {
@@ -327,7 +342,13 @@ func event(id uint64, e *flip.Entry) face.Event {
 		flip.EventReleased:  "all that was to be done behind that is done",
 		flip.EventCanary:    "consumer " + e.Consumer + " is served from here",
 		flip.EventCanaryEnd: "consumer " + e.Consumer + " is served by the servers",
+		flip.EventPostponed: "a flip is ready and waits", flip.EventHook: "a hook was run",
+		flip.EventVeto: "a hook has refused it, nothing has changed", flip.EventPause: "copying is paused",
+		flip.EventResume: "copying goes on",
 	}[e.Event]
+	if e.NoReverse {
+		text += "; without a way back: the servers are not kept equal"
+	}
 	if m := e.Move; m != nil {
 		text += fmt.Sprintf("; it was held for %v", m.Fence.Round(time.Millisecond))
 	}

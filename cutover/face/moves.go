@@ -1,0 +1,108 @@
+package face
+
+import (
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+)
+
+func (a *api) flip(r *http.Request) (any, error) {
+	var q FlipRequest
+	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	if err := acted(q.Actor, q.Scope); err != nil {
+		return nil, err
+	}
+	if err := q.sensible(); err != nil {
+		return nil, err
+	}
+	return a.Engine.Flip(r.Context(), q)
+}
+
+// MaxHold bounds FlipRequest.HoldWindow.
+const MaxHold = 24 * time.Hour
+
+// sensible is why a request cannot be meant so.
+func (q *FlipRequest) sensible() error {
+	switch {
+	case q.PostponeFile != "" && !filepath.IsAbs(q.PostponeFile):
+		return bad("postpone_file: give the whole path of a file on the gateway's machine, not %q", q.PostponeFile)
+	case q.HoldWindow < 0 || q.HoldWindow > MaxHold:
+		return bad("hold_window: %v is not between 0 and %v", q.HoldWindow, MaxHold)
+	case q.NoReverse && !q.Understood:
+		return bad("no_reverse_shadow: the servers will not be kept equal, so a rollback will lose what is published " +
+			"here: say that it is understood")
+	case q.NoReverse && q.Test:
+		return bad("no_reverse_shadow and test: there would be no way back")
+	}
+	return nil
+}
+
+func (a *api) flipGo(r *http.Request) (any, error)    { return a.release(r, false) }
+func (a *api) flipAbort(r *http.Request) (any, error) { return a.release(r, true) }
+
+func (a *api) release(r *http.Request, abort bool) (any, error) {
+	var q struct {
+		Actor
+		Scope cutover.Scope `json:"scope"`
+	}
+	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	if err := acted(q.Actor, q.Scope); err != nil {
+		return nil, err
+	}
+	return a.Engine.Release(r.Context(), q.Scope, abort, q.By)
+}
+
+func (a *api) throttle(r *http.Request) (any, error) {
+	var q Actor
+	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	if q.By == "" {
+		return nil, bad(`"by" is missing: changes are kept with who asked for them`)
+	}
+	out := done{Done: true}
+	if q.Reason != "" {
+		out.Undo = "ehdbctl throttle off"
+	}
+	return out, a.Engine.Throttle(r.Context(), q.Reason, q.By)
+}
+
+func (a *api) pause(r *http.Request) (any, error) {
+	var q PauseRequest
+	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	switch {
+	case q.By == "":
+		return nil, bad(`"by" is missing: changes are kept with who asked for them`)
+	case q.Reason == "":
+		return nil, bad(`"reason" is missing: the status has to name one`)
+	}
+	return done{Done: true, Undo: "ehdbctl resume" + q.flag()}, a.Engine.Pause(r.Context(), q)
+}
+
+func (a *api) resume(r *http.Request) (any, error) {
+	var q PauseRequest
+	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	if q.By == "" {
+		return nil, bad(`"by" is missing: changes are kept with who asked for them`)
+	}
+	q.End = true
+	return done{Done: true, Undo: "ehdbctl pause" + q.flag() + " --reason ..."}, a.Engine.Pause(r.Context(), q)
+}
+
+// flag is the stream as a flag of ehdbctl; empty: all streams.
+func (q *PauseRequest) flag() string {
+	if q.Scope.Stream == "" {
+		return ""
+	}
+	return " " + q.Scope.Flag()
+}
