@@ -68,11 +68,13 @@ func families(t *testing.T) map[string]bool {
 		Durables:  func(fn func(metrics.Durable)) { fn(metrics.Durable{Filters: []string{"s"}}) },
 		Shards:    1,
 	}
+	moves := face.NewMoveMetrics()
+	moves.Watched(cutover.Scope{Account: "$G", Stream: "S"}, "c")
 	before := metrics.Sources{
 		Upstream: func() metrics.Upstream {
 			return metrics.Upstream{Servers: []metrics.UpstreamServer{{Name: "n"}}}
 		},
-		Extra: []prometheus.Collector{face.Metrics(compared(t)), metrics.NewMirrors(func() []metrics.Mirror {
+		Extra: []prometheus.Collector{face.Metrics(compared(t)), moves, metrics.NewMirrors(func() []metrics.Mirror {
 			return []metrics.Mirror{{Stream: "S", Records: map[string]uint64{"drained": 0}}}
 		})},
 	}

@@ -27,13 +27,19 @@ type before struct {
 // startShadow starts a gateway in bus mode shadow before servers; pages are their monitoring pages.
 func startShadow(t *testing.T, servers, pages []string) *before {
 	t.Helper()
+	return startShadowWith(t, servers, pages, "")
+}
+
+// startShadowWith does that with more keys of bus {}.
+func startShadowWith(t *testing.T, servers, pages []string, more string) *before {
+	t.Helper()
 	quoted := func(list []string) string { return `"` + strings.Join(list, `", "`) + `"` }
 	conf := fmt.Sprintf("ehdb { allow_tmp_store: true }\nbus { mode: shadow, profile: drill, upstream: [%s]", quoted(servers))
 	if len(pages) > 0 {
 		conf += fmt.Sprintf(", monitor: [%s]", quoted(pages))
 	}
 	store := t.TempDir()
-	return &before{startGateway(t, store, "-c", writeFile(t, "shadow.conf", conf+" }\n")), t, store}
+	return &before{startGateway(t, store, "-c", writeFile(t, "shadow.conf", conf+"\n"+more+" }\n")), t, store}
 }
 
 // ask asks the operator's API. The error has what it answers.

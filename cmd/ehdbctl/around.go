@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -334,6 +335,8 @@ func (c *remote) diagnose(st *face.Status) (list []found) {
 			fmt.Sprintf("%d connections go around the gateway in account %s", len(b.Around), b.Account),
 			"ehdbctl bypass ls")
 	}
+	c.diagnoseHooks(st, say)
+	say(st.Paused == "", "copying is not paused", cmp.Or(st.Paused, "-")+": ehdbctl resume")
 	say(st.Controls.OK, "the comparison detects what is put before it", "ehdbctl parity self-test")
 	say(len(st.Streams) > 0, fmt.Sprintf("%d streams are under watch", len(st.Streams)),
 		"is the bus in mode shadow, and may the gateway's login list the streams of bus.accounts? ehdbctl plan")
@@ -341,9 +344,36 @@ func (c *remote) diagnose(st *face.Status) (list []found) {
 		s := &st.Streams[i]
 		why := strings.TrimSpace(s.LastErr + " " + s.Copy.Error)
 		say(why == "", fmt.Sprintf("%s is in %s, %d behind", s.Scope, s.Phase, s.Copy.LagMessages), why)
+		if s.Copy.Paused != "" && st.Paused == "" {
+			say(false, s.Scope.String()+" is not copied", s.Copy.Paused+": ehdbctl resume "+s.Scope.Flag())
+		}
+		if p := s.Postponed; p != nil {
+			say(true, fmt.Sprintf("a flip of %s by %s waits for %s, until %s", s.Scope, p.By, p.Waits,
+				p.Until.Format(time.DateTime)), "")
+		}
+		for k := range s.Canaries {
+			if c := &s.Canaries[k]; c.Failing != "" {
+				say(false, fmt.Sprintf("consumer %s of %s is about to be given back", c.Consumer, s.Scope), c.Failing)
+			}
+		}
 		if s.Authority == "ehdb" && s.ReversibleUntil != "" {
 			say(s.Back.Lossless, s.Scope.String()+" can be rolled back without a loss", s.Back.Why)
 		}
 	}
 	return list
+}
+
+// diagnoseHooks says which hooks there are, and which cannot be run: those that are asked refuse then.
+func (*remote) diagnoseHooks(st *face.Status, say func(ok bool, what, do string)) {
+	h := &st.Hooks
+	switch {
+	case h.Dir == "":
+		say(true, "no hooks are configured (bus.hooks)", "")
+		return
+	case len(h.Found) == 0:
+		say(false, "there are hooks in "+h.Dir, "there is none: see docs/cutover.md#hooks for their names")
+		return
+	}
+	say(len(h.Problems) == 0, fmt.Sprintf("hooks in %s can be run: %s", h.Dir, strings.Join(h.Found, ", ")),
+		strings.Join(h.Problems, "; "))
 }

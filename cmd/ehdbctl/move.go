@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,8 +21,12 @@ func (c *remote) flipCommand() *cobra.Command {
 		Long: `Make the gateway the authority of a stream. Clients keep their connections; what they send is
 held for as long as the fence lasts, --max-fence at most, and then goes on. If the budget runs out, nothing has changed.
 
-With --postpone everything but the fence is done, until "flip go" or "flip abort". With --dry-run the plan is shown,
-whose digest --expect takes.`,
+With --postpone everything but the fence is done, and the gateway waits for "flip go" or "flip abort"; with
+--postpone-file it waits for as long as that file is there, on its own machine. This program does not wait with it. Then
+the gates are asked again. With --dry-run the plan is shown, whose digest --expect takes.
+
+Without a reverse shadow (--no-reverse-shadow) the servers are not kept equal: a rollback loses what was published
+meanwhile, and says how much.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			scope, err := c.one(cmd.Context())
@@ -29,13 +34,13 @@ whose digest --expect takes.`,
 				return err
 			}
 			if c.dry {
-				return c.dryRun(cmd, scope, "ehdb")
+				return c.dryRun(cmd, scope, "ehdb", q.NoReverse)
+			}
+			if q.NoReverse && !q.Understood {
+				return errors.New("--no-reverse-shadow: a rollback will lose what is published after the flip: say " +
+					"--i-understand")
 			}
 			q.Actor, q.Scope, q.Force = c.actor(), scope, force
-			if q.Postpone {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: all is made ready and waits for: ehdbctl flip go %s (or abort)\n",
-					scope, scope.Flag())
-			}
 			var m face.Move
 			if err := c.post(cmd.Context(), "/flip", q, &m); err != nil {
 				return err
@@ -46,37 +51,45 @@ whose digest --expect takes.`,
 	f := cmd.Flags()
 	f.DurationVar(&q.MaxFence, "max-fence", 0, "how long clients may be held; 0: 1.5s")
 	f.IntVar(&q.Retries, "retries", 3, "how often to try again when that is not enough")
+	f.DurationVar(&q.HoldWindow, "hold-window", 0,
+		"for how long to wait and try again until the stream is quiet enough; 0: 1h to wait, and --retries")
 	f.StringVar(&q.Expect, "expect", "", "digest of the plan that was agreed to")
 	f.BoolVar(&q.Postpone, "postpone", false, "do everything but the fence, and wait for go")
+	f.StringVar(&q.PostponeFile, "postpone-file", "", "wait while this file is there, on the gateway's machine, or for go")
 	f.BoolVar(&q.Test, "test", false, "and back at once")
+	f.BoolVar(&q.NoReverse, "no-reverse-shadow", false, "do NOT keep the servers equal: a rollback will lose messages")
+	f.BoolVar(&q.Understood, "i-understand", false, "that --no-reverse-shadow leaves no way back without a loss")
 	f.StringToStringVar(&force, "force", nil, "gates to do without, with a reason each: G11=ticket")
-	for _, sub := range []struct{ use, short string }{
-		{"go", "Let a postponed flip happen"}, {"abort", "Cancel a postponed flip: nothing has changed"},
-	} {
-		cmd.AddCommand(
-			&cobra.Command{
-				Use:   sub.use,
-				Short: sub.short,
-				Args:  cobra.NoArgs,
-				RunE: func(cmd *cobra.Command, _ []string) error {
-					scope, err := c.one(cmd.Context())
-					if err != nil {
-						return err
-					}
-					body := struct {
-						face.Actor
-						Scope cutover.Scope `json:"scope"`
-					}{c.actor(), scope}
-					var m face.Move
-					if err := c.post(cmd.Context(), "/flip/"+sub.use, body, &m); err != nil {
-						return err
-					}
-					return c.moved(cmd, &m)
-				},
-			},
-		)
-	}
+	cmd.AddCommand(
+		c.releaseCommand("go", "Let a postponed flip happen, and wait for it"),
+		c.releaseCommand("abort", "Cancel a postponed flip, also between its attempts: nothing has changed"),
+	)
 	return cmd
+}
+
+// releaseCommand ends the wait of a postponed flip.
+func (c *remote) releaseCommand(use, short string) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			body := struct {
+				face.Actor
+				Scope cutover.Scope `json:"scope"`
+			}{c.actor(), scope}
+			if c.dry {
+				return c.would(cmd.OutOrStdout(), "/flip/"+use, body)
+			}
+			var m face.Move
+			if err := c.post(cmd.Context(), "/flip/"+use, body, &m); err != nil {
+				return err
+			}
+			return c.moved(cmd, &m)
+		},
+	}
 }
 
 // moved says what a move came to.
@@ -85,8 +98,7 @@ func (c *remote) moved(cmd *cobra.Command, m *face.Move) error {
 	return c.show(w, m, func() {
 		switch m.State {
 		case "postponed":
-			fmt.Fprintf(w, "%s: everything is ready, and waits\n", m.Scope)
-			m.Undo, m.Next = "ehdbctl flip abort "+m.Scope.Flag(), "ehdbctl flip go "+m.Scope.Flag()
+			fmt.Fprintf(w, "%s: everything is ready, and the gateway waits\n", m.Scope)
 		case "aborted":
 			fmt.Fprintf(w, "%s: nothing has changed\n", m.Scope)
 		default:
@@ -103,20 +115,23 @@ func (c *remote) moved(cmd *cobra.Command, m *face.Move) error {
 	})
 }
 
-func (c *remote) dryRun(cmd *cobra.Command, scope cutover.Scope, to string) error {
+//nolint:revive // oneWay is what is asked
+func (c *remote) dryRun(cmd *cobra.Command, scope cutover.Scope, to string, oneWay bool) error {
 	var p face.Plan
-	if err := c.get(cmd.Context(), "/plan", scopeQuery(scope, "to", to), &p); err != nil {
+	q := scopeQuery(scope, "to", to, "no_reverse_shadow", strconv.FormatBool(oneWay))
+	if err := c.get(cmd.Context(), "/plan", q, &p); err != nil {
 		return err
 	}
 	w := cmd.OutOrStdout()
-	err := c.show(w, p, func() { printPlan(w, &p) })
+	err := c.show(w, p, func() { printPlan(w, &p, oneWay) })
 	if err == nil && len(p.Refusals) > 0 {
 		err = &exitError{code: exitNoGo}
 	}
 	return err
 }
 
-func printPlan(w io.Writer, p *face.Plan) {
+//nolint:revive // as in dryRun
+func printPlan(w io.Writer, p *face.Plan, oneWay bool) {
 	for i, s := range p.Steps {
 		fmt.Fprintf(w, "%2d  %s\n", i+1, s)
 	}
@@ -126,6 +141,9 @@ func printPlan(w io.Writer, p *face.Plan) {
 	}
 	if len(p.Refusals) == 0 {
 		next := "flip " + p.Scope.Flag() + " --expect " + p.Digest
+		if oneWay {
+			next += " --no-reverse-shadow --i-understand"
+		}
 		if p.To == "nats" {
 			next = "rollback " + p.Scope.Flag()
 		}
@@ -159,7 +177,7 @@ become more meanwhile, nothing is done. On a terminal it is asked for once more.
 				}
 				found = true
 				if c.dry {
-					err = errors.Join(err, c.dryRun(cmd, s.Scope, "nats"))
+					err = errors.Join(err, c.dryRun(cmd, s.Scope, "nats", false))
 					continue
 				}
 				err = errors.Join(err, c.rollback(cmd, s, q))
@@ -213,36 +231,6 @@ func (c *remote) completeCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&q.Understood, "i-understand", false, "that there is no way back")
-	return cmd
-}
-
-func (c *remote) shadowCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "shadow", Short: "Keep a copy of a stream, or stop that", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	var rate int64
-	for _, sub := range []struct{ use, short, what string }{
-		{"start", "Begin to copy a stream and to compare it", "the copy begins"},
-		{"stop", "Stop copying a stream and remove its copy", "the copy is removed"},
-		{"reset", "Remove a stream's copy and fill it anew", "the copy is filled anew"},
-	} {
-		s := &cobra.Command{
-			Use:   sub.use,
-			Short: sub.short,
-			Args:  cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				scope, err := c.one(cmd.Context())
-				if err != nil {
-					return err
-				}
-				q := face.ShadowRequest{Actor: c.actor(), Scope: scope, Action: sub.use, Rate: rate}
-				return c.change(cmd, "/shadow", q, sub.what)
-			},
-		}
-		s.Flags().Int64Var(&rate, "rate", 0, "bytes a second for the history; 0: as fast as it goes")
-		cmd.AddCommand(s)
-	}
 	return cmd
 }
 
@@ -388,18 +376,4 @@ func (c *remote) followDrill(cmd *cobra.Command, d *face.Drill) error {
 		}
 	}
 	return nil
-}
-
-func (c *remote) throttleCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "throttle REASON|off", Short: "Slow copying down, for a reason that the status names",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			a, what := c.actor(), "copying is slowed down"
-			if a.Reason = args[0]; args[0] == "off" {
-				a.Reason, what = "", "copying goes on at full speed"
-			}
-			return c.change(cmd, "/throttle", a, what)
-		},
-	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -48,6 +49,13 @@ func printStatus(w io.Writer, st *face.Status) {
 	if st.Throttle != "" {
 		fmt.Fprintln(w, "copying is slowed down:", st.Throttle)
 	}
+	if st.Paused != "" {
+		fmt.Fprintln(w, "copying is paused, but for streams whose acks wait for it:", st.Paused)
+	}
+	if h := &st.Hooks; h.Dir != "" {
+		fmt.Fprintf(w, "hooks %s: %s%s\n", h.Dir, dash(strings.Join(h.Found, ", ")),
+			prefixed("; PROBLEM ", strings.Join(h.Problems, "; ")))
+	}
 	if len(st.Streams) == 0 {
 		fmt.Fprintln(w, "no stream is under watch\nNEXT  ehdbctl plan")
 	}
@@ -67,12 +75,19 @@ func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
 	if s.Busy != "" {
 		fmt.Fprintf(w, "  now       %s\n", s.Busy)
 	}
+	if p := s.Postponed; p != nil {
+		fmt.Fprintf(w, "  postponed since %s by %s%s; given up at %s\n", p.Since.Format(time.DateTime), p.By,
+			prefixed(": ", p.Reason), p.Until.Format(time.DateTime))
+	}
 	ledger := "-" // nothing was acknowledged since the stream came under watch
 	if s.Ledger.Last > 0 {
 		ledger = fmt.Sprint(s.Ledger.Last)
 	}
 	fmt.Fprintf(w, "  storage   NATS last %d | EHDB %d | ledger %s   lag %d msgs / %s\n", s.NATS.Last, s.EHDB.Last,
 		ledger, s.Copy.LagMessages, short(s.Copy.LagSeconds))
+	if s.Copy.Paused != "" {
+		fmt.Fprintf(w, "  copying   PAUSED: %s\n", s.Copy.Paused)
+	}
 	if s.Parity != nil {
 		printParity(w, s.Parity, st)
 	}
@@ -89,6 +104,10 @@ func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
 		fmt.Fprintf(w, "  canary    %s served from here since %s: delivered %d, acked to %d, held %d; ",
 			c.Consumer, c.Since.Format(time.DateTime), c.Delivered, c.AckFloor, c.Pending)
 		fmt.Fprintf(w, "the servers' equal %s ago%s\n", ago(st.At, c.Mirrored), prefixed("; ERROR ", c.Error))
+		if len(c.Abort) > 0 {
+			fmt.Fprintf(w, "            ended by itself when %s fails twice; failing now: %s\n",
+				strings.Join(c.Abort, " or "), cmp.Or(c.Failing, "none"))
+		}
 	}
 	printBack(w, &s.Back)
 	if s.Reverse != nil {
