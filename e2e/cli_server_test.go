@@ -251,6 +251,32 @@ func TestNATSCLIEvents(t *testing.T) {
 	})
 }
 
+// TestNATSCLIWatch has the CLI watch the API's requests of all accounts. Its other views want a terminal; what they show are
+// the events that TestOperatorInventory compares.
+func TestNATSCLIWatch(t *testing.T) {
+	cli := needCLI(t)
+	compareWith(t, systemConf, func(t *testing.T, e endpoint, tr *transcript) {
+		sys, a := as(t, e, "sys"), as(t, e, "a")
+		var out watched
+		cmd := exec.Command(cli, "server", "watch", "api", "requests")
+		cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "NATS_URL="+strings.Replace(e.URL, "//", "//sys:sys@", 1))
+		cmd.Stdout = &out
+		noErr(t, cmd.Start())
+		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+		when(t, "it listens", func() bool {
+			return bytes.Contains(request(t, sys, "$SYS.REQ.SERVER.PING.CONNZ", `{"subscriptions":true}`), []byte("$JS.API."))
+		})
+		own := subscribe(t, sys, "$JS.API.>") // a copy: what is answered is the request itself
+		for _, subject := range []string{"STREAM.INFO.NONE", "STREAM.NAMES", "CONSUMER.INFO.NONE.C"} {
+			tr.Raw(subject, request(t, a, "$JS.API."+subject, ""))
+			tr.Add("%s", next(t, own).Subject)
+		}
+		when(t, "the table", func() bool { return strings.Contains(out.String(), "consumer_info_request") })
+		table := out.String()
+		addRows(tr, "watch api requests", table[strings.LastIndex(table, "Type"):])
+	})
+}
+
 // TestNATSCLITop has the CLI show the connections of a server as top does.
 func TestNATSCLITop(t *testing.T) {
 	cli := needCLI(t)

@@ -115,7 +115,11 @@ func (a *account) DeliverFrom(from bus.Identity, batch []bus.Delivery) <-chan st
 }
 
 func (a *account) accept(from bus.Identity, m *bus.Msg) {
+	if a.copied(from) {
+		return
+	}
 	r := a.newRequest(from, m)
+	r.show()
 	rt := findRoute(r.tokens)
 	if a.outsider && a.name == a.svc.opts.System {
 		rt = rt.inSystem()

@@ -49,6 +49,8 @@ type Service struct {
 	maxPayload atomic.Int64 // see Options
 	started    time.Time
 
+	watched    *queue       // of copies of requests for the system account
+
 	stopping context.Context // ends when Stop is called
 	stop     context.CancelFunc
 	loops    sync.WaitGroup
@@ -59,6 +61,7 @@ func New(o Options) *Service {
 	o.setDefaults()
 	s := &Service{opts: o, log: o.Logger, accounts: make(map[string]*account, len(o.Accounts))}
 	s.batches.Limits = o.Limits
+	s.watched = s.newWatched()
 	s.files.failed = make(chan error, 1)
 	s.upstreams = source.NewUpstreams(o.Upstreams, o.Logger)
 	s.maxPayload.Store(o.MaxPayload)
@@ -121,6 +124,7 @@ func (s *Service) Stop(context.Context) error {
 	for _, a := range accounts {
 		a.stopAnswering()
 	}
+	s.watched.close()
 	return err
 }
 

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"cmp"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -23,6 +24,7 @@ func (s *Service) Observe(kind gateway.EventKind, account string, describe func(
 		s.event("$SYS.ACCOUNT."+account+".DISCONNECT", s.disconnected(describe))
 	case gateway.EventAuthFailed:
 		s.event("$SYS.SERVER."+s.id()+".CLIENT.AUTH.ERR", s.disconnected(describe))
+		s.eventIn(account, accountAuthError, s.refused(account, describe))
 	}
 }
 
@@ -41,6 +43,19 @@ func (s *Service) disconnected(describe func() gateway.Event) func() any {
 			TypedEvent: typed(server.DisconnectEventMsgType), Server: s.info(), Client: *e.Client,
 			Sent: e.Sent, Received: e.Received, Reason: e.Reason,
 		}
+	}
+}
+
+// accountAuthError is where an account's own users hear of logins that failed.
+const accountAuthError = "$SYS.ACCOUNT.CLIENT.AUTH.ERR"
+
+// refused is disconnected as an account's own users are told.
+func (s *Service) refused(account string, describe func() gateway.Event) func() any {
+	message := s.disconnected(describe)
+	return func() any {
+		m, _ := message().(*server.DisconnectEventMsg)
+		m.Client.NameTag = cmp.Or(m.Client.NameTag, account)
+		return m
 	}
 }
 
@@ -177,13 +192,13 @@ func measurement(l *bus.Latency, requestor, responder *server.ClientInfo, at tim
 	return m
 }
 
-// publishIn sends a message in an account. Sessions are kept: there are as many as accounts that measure.
+// publishIn sends a message in another account. Sessions are kept: there are as many as accounts that are told something.
 func (s *Service) publishIn(account, subject string, data []byte) {
 	session := s.abroad[account]
 	if session == nil {
 		var err error
 		if session, err = s.o.Bus.Open(bus.KindService, bus.Identity{Account: account}, nil); err != nil {
-			s.o.Logger.Error("a measurement could not be sent", slog.String("account", account), slog.Any("error", err))
+			s.o.Logger.Error("an event could not be sent", slog.String("account", account), slog.Any("error", err))
 			return
 		}
 		s.abroad[account] = session

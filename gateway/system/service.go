@@ -42,7 +42,7 @@ type Service struct {
 
 	session bus.Session            // hears the requests
 	out     bus.Session            // answers and events
-	abroad  map[string]bus.Session // measurements, by account; the goroutine's
+	abroad  map[string]bus.Session // for other accounts, by name; the goroutine's
 	done    sync.WaitGroup
 	ended   chan struct{} // closed when the service stops
 	profile chan struct{} // one profile at a time
@@ -185,8 +185,11 @@ func (s *Service) publish(subject string, header, data []byte) {
 }
 
 // event sends what message returns, if anybody listens. It may be lost.
-func (s *Service) event(subject string, message func() any) {
-	if !s.o.Bus.HasInterest(s.o.Account, subject) {
+func (s *Service) event(subject string, message func() any) { s.eventIn(s.o.Account, subject, message) }
+
+// eventIn is event in any account.
+func (s *Service) eventIn(account, subject string, message func() any) {
+	if !s.o.Bus.HasInterest(account, subject) {
 		return
 	}
 	s.push(func() {
@@ -195,7 +198,11 @@ func (s *Service) event(subject string, message func() any) {
 			s.o.Logger.Error("an event could not be encoded", slog.String("subject", subject), slog.Any("error", err))
 			return
 		}
-		s.publish(subject, nil, b)
+		if account == s.o.Account {
+			s.publish(subject, nil, b)
+			return
+		}
+		s.publishIn(account, subject, b)
 	})
 }
 

@@ -91,6 +91,8 @@ type Bus interface {
 	Open(kind Kind, id Identity, out Sink) (Session, error)
 	// HasInterest reports whether a message sent to subject (a literal) in account would reach any subscription.
 	HasInterest(account, subject string) bool
+	// ClientHears reports whether a message sent to subject (a literal) in account would reach a client of it.
+	ClientHears(account, subject string) bool
 	// Listens reports whether somebody subscribed to subject itself (a filter with wildcards does not count) as a
 	// member of the queue group; with an empty queue, as a member of none. It is what makes a push consumer deliver: a
 	// tool that looks at everything must not take its messages from those they are for.

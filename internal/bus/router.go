@@ -75,6 +75,22 @@ func (r *Router) HasInterest(account, subject string) bool {
 	return a != nil && a.heard(subject, 0)
 }
 
+// ClientHears reports whether a client in account hears subject (see Bus).
+func (r *Router) ClientHears(account, subject string) bool {
+	a := r.lookup(account)
+	if a == nil {
+		return false
+	}
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	heard := false
+	a.index.Match(bytesOf(subject), func(s *Subscription) bool {
+		heard = s.owner.kind == KindClient
+		return !heard
+	})
+	return heard
+}
+
 // Listens reports whether somebody subscribed to subject itself in the queue group (see Bus).
 func (r *Router) Listens(account, subject, queue string) bool {
 	a := r.lookup(account)
