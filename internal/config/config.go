@@ -88,6 +88,9 @@ func (c *Config) settle(f *flags, lookupEnv func(string) (string, bool)) error {
 	}
 	c.Warnings = append(c.Warnings, file.warnings...)
 	c.Accounts = accountLinks(file)
+	if err := mapped(c.Accounts); err != nil {
+		return err
+	}
 	if err := f.override(c.Server); err != nil {
 		return err
 	}

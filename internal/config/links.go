@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -36,6 +37,20 @@ func accountLinks(file *parsedFile) []*accounts.Account {
 		out[at].Mappings = append(out[at].Mappings, global...)
 	}
 	return out
+}
+
+// mapped is an error for mappings to nothing: nats-server takes them, and a message to one ends its process.
+func mapped(list []*accounts.Account) error {
+	var errs []error
+	for _, a := range list {
+		for _, m := range a.Mappings {
+			if slices.ContainsFunc(m.Destinations, func(d accounts.Destination) bool { return d.Subject == "" }) {
+				errs = append(errs, fmt.Errorf("mappings of account %s: %q has an empty destination: name a subject, or leave the "+
+					"mapping out", a.Name, m.Subject))
+			}
+		}
+	}
+	return joined(errs)
 }
 
 // first returns the value of the first of the keys that is there.
