@@ -124,6 +124,38 @@ func (s *Service) superviseFiles() {
 	}
 }
 
+// restartPoll is how often it is looked whether the data directory serves again.
+const restartPoll = 5 * time.Millisecond
+
+// RestartFiles stops the data directory as a failed sync would, and returns when it was opened again from disk: what was
+// acknowledged is there, what was not may or may not be. It is for exercises. An error is that it was not open, or that
+// ctx ended first.
+func (s *Service) RestartFiles(ctx context.Context, cause error) error {
+	st := s.fileStore()
+	if st == nil {
+		return errors.New("the data directory is not open")
+	}
+	was := s.fileReopens()
+	st.Fail(cause)
+	t := time.NewTicker(restartPoll)
+	defer t.Stop()
+	for s.fileReopens() == was {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the data directory is not open again: %w", context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// fileReopens is how often the data directory was opened again.
+func (s *Service) fileReopens() uint64 {
+	s.files.mu.RLock()
+	defer s.files.mu.RUnlock()
+	return s.files.reopens
+}
+
 func (s *Service) reopenFiles(cause error) {
 	s.reload.Lock()
 	defer s.reload.Unlock()
@@ -186,6 +218,9 @@ func (a *account) takeOffline(cause error) {
 		e.endServed(jsapi.StatusShutdown)
 	}
 	a.stopAssets(gone)
+	for _, e := range gone {
+		e.standby.wake()
+	}
 }
 
 // offlineCopy returns an entry for the same stream that does not serve.

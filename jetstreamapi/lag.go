@@ -159,9 +159,7 @@ type Counters struct {
 func (s *Service) Counters() Counters {
 	c := Counters{APIRequests: s.apiTotal.Load(), APIErrors: s.apiErrors.Load(), Stalled: int(s.stalled.Load())}
 	c.KeyBlocked, c.Miscounted, c.Audits = int(s.keyBlocked.Load()), s.miscounted.Load(), s.audits.Load()
-	s.files.mu.RLock()
-	c.Reopens = s.files.reopens
-	s.files.mu.RUnlock()
+	c.Reopens = s.fileReopens()
 	for _, a := range s.sortedAccounts() {
 		c.Dropped += a.dropped.Load()
 		c.QueuedRequests += a.writes.len() + a.reads.len()

@@ -162,6 +162,7 @@ func (a *account) addStream(e *streamEntry) {
 	a.mu.Unlock()
 	if old != nil {
 		a.addReserved(old.config(), -1)
+		old.standby.wake() // who waits for the log has to wait for this one
 	}
 }
 

@@ -86,8 +86,12 @@ func (e *streamEntry) keep(log *storage.Log) {
 
 func (a *account) addStandby(e *streamEntry) {
 	a.mu.Lock()
+	old := a.standbys[e.name]
 	a.standbys[e.name] = e
 	a.mu.Unlock()
+	if old != nil {
+		old.standby.wake() // who waits for the log has to wait for this one
+	}
 }
 
 // replaceStandbys puts entries that say why in the place of the standbys on disk, and returns these. mu is held.
