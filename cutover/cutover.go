@@ -10,6 +10,7 @@
 //	reverse    keeps the servers equal to a stream that is served here
 //	probe      asks both sides the same, and compares what they answer and how fast
 //	gate       whether it may be changed
+//	drill      failures that are brought about on purpose, as evidence
 //	face       what operators see of it
 //	hook       their own programs, which are asked and told
 //	console    the page on which they do

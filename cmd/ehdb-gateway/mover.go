@@ -57,7 +57,8 @@ func (m *mover) open(ctx context.Context) error {
 		Conns: m.conns, Local: m.a.streams.svc.Cutover(), Relay: m.relay, Bus: m.a.router, Barrier: m.a.gw.Barrier,
 		Addrs: m.a.gw.UpstreamAddrs, Monitor: b.Monitor,
 		Servers: m.servers, Scrapes: m.scrapes.list,
-		Server: m.a.gw.Stats().ServerName, Version: version(), Facts: logFacts{m.a.streams}, Logger: m.a.log.Logger,
+		Server: m.a.gw.Stats().ServerName, Version: version(), Facts: logFacts{m.a.streams}, Faults: m.faults(),
+		Logger: m.a.log.Logger,
 	})
 	if err != nil {
 		return err
@@ -125,13 +126,17 @@ func (m *mover) dial() error {
 	}
 	for i := range list {
 		l := &list[i]
-		c, err := origin.Dial(origin.Options{
+		o := origin.Options{
 			Account: l.Name, URLs: urls, TLS: b.TLS, HandshakeFirst: b.HandshakeFirst,
 			Credentials: origin.Credentials{
 				User: l.User, Password: l.Password, Token: l.Token, Creds: l.Creds, Nkey: l.Nkey,
 			},
 			ServerName: m.a.gw.Stats().ServerName, Logger: m.a.log.Logger,
-		})
+		}
+		if m.a.cut != nil {
+			o.Dialer = m.a.cut
+		}
+		c, err := origin.Dial(o)
 		if err != nil {
 			return err
 		}

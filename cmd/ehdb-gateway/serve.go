@@ -21,6 +21,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/noetl/ehdb-gateway/cutover/drill"
 	"github.com/noetl/ehdb-gateway/cutover/face"
 	"github.com/noetl/ehdb-gateway/gateway"
 	"github.com/noetl/ehdb-gateway/gateway/auth"
@@ -50,6 +51,7 @@ type app struct {
 	gw      *gateway.Server
 	nats    *upstreams // nil: this server serves the clients itself
 	mover   *mover     // nil: no stream is on its way from or to nats
+	cut     *drill.Cut // the network to the servers; nil: drills may not cut it
 	streams *streams   // nil: JetStream is off
 	tenants *operator  // nil: not in operator mode
 	monitor *monitor.Server

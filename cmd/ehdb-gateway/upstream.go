@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/time/rate"
 
+	"github.com/noetl/ehdb-gateway/cutover/drill"
 	"github.com/noetl/ehdb-gateway/cutover/upstream"
 	"github.com/noetl/ehdb-gateway/gateway"
 	"github.com/noetl/ehdb-gateway/gateway/monitor"
@@ -40,7 +41,7 @@ func newUpstreams(a *app) (*upstreams, error) {
 		}
 	}
 	warn := &rate.Sometimes{First: 10, Interval: time.Second} // every client that comes meets the same
-	u, err := upstream.New(upstream.Options{
+	o := upstream.Options{
 		URLs: cfg.Upstream, Timeout: cfg.ConnectTimeout, TLS: cfg.TLS, HandshakeFirst: cfg.HandshakeFirst,
 		ProxyProtocol: cfg.ProxyProtocol, ProxyKey: cfg.ProxyKey,
 		Events: upstream.Events{
@@ -56,7 +57,12 @@ func newUpstreams(a *app) (*upstreams, error) {
 			},
 			RoundTrip: a.metrics.UpstreamRoundTrip,
 		},
-	})
+	}
+	if cfg.Drills {
+		a.cut = drill.NewCut()
+		o.Dial = a.cut.DialContext
+	}
+	u, err := upstream.New(o)
 	if err != nil {
 		return nil, err
 	}

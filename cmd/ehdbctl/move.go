@@ -6,7 +6,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -313,67 +312,4 @@ func way(s *face.StreamState, to string) string {
 		return "there is no way to " + to + "; legal: " + strings.Join(s.Legal, ", ")
 	}
 	return "ehdbctl " + verb + " " + s.Scope.Flag()
-}
-
-func (c *remote) drillCommand() *cobra.Command {
-	q, wait := face.DrillRequest{}, true
-	cmd := &cobra.Command{
-		Use: "drill " + strings.Join(face.DrillKinds, "|"), Short: "Exercise a failure, as evidence for the gates",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			scope, err := c.one(cmd.Context())
-			if err != nil {
-				return err
-			}
-			q.Actor, q.Scope, q.Kind = c.actor(), scope, args[0]
-			if c.dry {
-				return c.would(cmd.OutOrStdout(), "/drill", q)
-			}
-			var d face.Drill
-			if err := c.post(cmd.Context(), "/drill", q, &d); err != nil {
-				return err
-			}
-			if wait && d.State == "running" {
-				if err := c.followDrill(cmd, &d); err != nil {
-					return err
-				}
-			}
-			w := cmd.OutOrStdout()
-			err = c.show(w, d, func() {
-				fmt.Fprintf(w, "drill %d %s: %s  %s\n", d.ID, d.Kind, d.State, d.Result)
-				undoNext(w, "a drill leaves nothing behind but its evidence", "ehdbctl gates "+scope.Flag())
-			})
-			if err == nil && d.State == "failed" {
-				err = &exitError{code: exitNot}
-			}
-			return err
-		},
-	}
-	cmd.Flags().IntVar(&q.Load, "load", 0, "messages a second that are published meanwhile")
-	cmd.Flags().BoolVar(&wait, "wait", true, "wait until it is over, and show its steps")
-	return cmd
-}
-
-func (c *remote) followDrill(cmd *cobra.Command, d *face.Drill) error {
-	step := ""
-	for d.State == "running" {
-		if !pause(cmd.Context(), 500*time.Millisecond) {
-			return cmd.Context().Err()
-		}
-		st, err := c.status(cmd.Context())
-		if err != nil {
-			fmt.Fprintln(cmd.ErrOrStderr(), "the gateway does not answer, which may be the drill:", err)
-			continue
-		}
-		for _, other := range st.Drills {
-			if other.ID == d.ID {
-				*d = other
-			}
-		}
-		if d.Step != step {
-			step = d.Step
-			fmt.Fprintln(cmd.ErrOrStderr(), step)
-		}
-	}
-	return nil
 }

@@ -120,8 +120,28 @@ func (s *stage) Shadow(_ context.Context, r face.ShadowRequest) error {
 	return nil
 }
 
+func (s *stage) DrillFault(context.Context, face.DrillFaultRequest) (*face.Drill, error) {
+	return nil, face.ErrRefused
+}
+
+func (s *stage) DrillReport(_ context.Context, r face.DrillReportRequest) (*face.Drill, error) {
+	return &face.Drill{ID: r.ID, Kind: "partition", State: "failed", Result: r.Account.Error}, nil
+}
+
+func (s *stage) Drills() []face.Drill {
+	return []face.Drill{
+		{ID: 3, Kind: "kill-gateway", State: "passed", Result: "lost 0", Lapsed: "it has expired"},
+		{ID: 4, Kind: "flip-and-back", State: "passed", Result: "0 lost"},
+		{ID: 5, Kind: "partition", State: "running", Step: "ready", Load: 10},
+	}
+}
+
 func (s *stage) Drill(_ context.Context, r face.DrillRequest) (*face.Drill, error) {
-	return &face.Drill{ID: 4, Kind: r.Kind, State: "running", Step: "cut"}, nil
+	if r.Load != 500 {
+		return nil, face.ErrRefused
+	}
+	id := map[string]uint64{"flip-and-back": 4, "partition": 5}[r.Kind]
+	return &face.Drill{ID: id, Kind: r.Kind, State: "running", Step: "preparing"}, nil
 }
 
 // gateway serves a stage and returns a function that runs ehdbctl against it, with or without the operator's token.
@@ -218,8 +238,14 @@ func TestRemoteCommands(t *testing.T) {
 		{"rollback --all", true, exitNot, "nothing to roll back"},
 		{"complete --scope ORDERS", true, exitNot, "--i-understand"},
 		{"canary add --scope ORDERS", true, exitNot, "consumer=STREAM/NAME"},
-		{"drill partition --scope ORDERS", true, 0, "passed  0 lost"},
-		{"drill fire --scope ORDERS", true, exitNot, "kind:"},
+		{"drill flip-and-back --load 500/s --scope ORDERS", true, 0, "passed  0 lost"},
+		{"drill partition --load 500 --scope ORDERS --url nats://127.0.0.1:1", true, exitNot, "the load cannot log in"},
+		{"drill partition --load some --scope ORDERS", true, exitNot, "give messages a second"},
+		{"drill abandon 5", true, exitNot, "given up by"},
+		{"drill ls", false, 0, "no: it has expired"},
+		{"drill show 3", false, 0, `"result": "lost 0"`},
+		{"drill show 9", false, exitNot, "there is no drill 9"},
+		{"drill fire --scope ORDERS --load 500", true, exitNot, "kind:"},
 	} {
 		code, out, errs := ctl(tc.token, strings.Fields(tc.args)...)
 		if code != tc.code || !strings.Contains(out+errs, tc.out) {

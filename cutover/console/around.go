@@ -71,7 +71,7 @@ func timeline(events []face.Event, drills []face.Drill) []moment {
 			at = d.Started
 		}
 		out = append(out, moment{Event: face.Event{
-			Time: at, Kind: "drill", Scope: d.Scope, Text: d.Kind + " " + d.State, Reason: d.Result,
+			Time: at, Kind: "drill", Scope: d.Scope, Text: d.Kind + " " + string(d.State), Reason: d.Result,
 		}})
 	}
 	slices.SortStableFunc(out, func(a, b moment) int {

@@ -70,7 +70,9 @@ func Routes(o Options) map[string]http.Handler {
 		"/throttle":      {post: a.throttle},
 		"/pause":         {post: a.pause},
 		"/resume":        {post: a.resume},
-		"/drill":         {post: a.drill},
+		"/drill":         {get: a.drills, post: a.drill},
+		"/drill/fault":   {post: a.drillFault},
+		"/drill/report":  {post: a.drillReport},
 	} {
 		out[Base+path] = a.serve(methods)
 	}
@@ -344,18 +346,4 @@ func (a *api) canary(r *http.Request) (any, error) {
 	arg := " --scope 'consumer=" + q.Scope.String() + "/" + q.Consumer + "'"
 	out := done{Done: true, Undo: "ehdbctl canary " + undo + arg}
 	return out, a.Engine.Canary(r.Context(), q)
-}
-
-func (a *api) drill(r *http.Request) (any, error) {
-	var q DrillRequest
-	if err := body(r, &q); err != nil {
-		return nil, err
-	}
-	if err := acted(q.Actor, q.Scope); err != nil {
-		return nil, err
-	}
-	if !slices.Contains(DrillKinds, q.Kind) {
-		return nil, bad("kind: give one of %s", strings.Join(DrillKinds, ", "))
-	}
-	return a.Engine.Drill(r.Context(), q)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/drill"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 )
@@ -51,8 +52,14 @@ type Engine interface {
 	Throttle(ctx context.Context, reason, by string) error
 	// Pause stops copying one stream, or all, for a reason, or ends that.
 	Pause(ctx context.Context, r PauseRequest) error
-	// Drill starts an exercise.
+	// Drill starts an exercise. One with a load (drill.Loaded) waits for it at step "ready".
 	Drill(ctx context.Context, r DrillRequest) (*Drill, error)
+	// DrillFault brings the fault of an exercise about, whose load runs.
+	DrillFault(ctx context.Context, r DrillFaultRequest) (*Drill, error)
+	// DrillReport takes the account of an exercise's load: it ends with what both sides have come to.
+	DrillReport(ctx context.Context, r DrillReportRequest) (*Drill, error)
+	// Drills returns the exercises, oldest first, as they count now.
+	Drills() []Drill
 }
 
 // Actor is who asked for a change, and why. It is kept in the events.
@@ -131,13 +138,25 @@ type CanaryRequest struct {
 	Abort    []string      `json:"abort_on,omitempty"` // gates that end it
 }
 
-// DrillKinds are the exercises.
-var DrillKinds = []string{"restart-writer", "kill-gateway", "partition", "nats-stepdown", "flip-and-back"}
-
 // DrillRequest asks for an exercise.
 type DrillRequest struct {
 	Actor
 	Scope cutover.Scope `json:"scope"`
 	Kind  string        `json:"kind"`
 	Load  int           `json:"load,omitempty"` // messages a second
+}
+
+// DrillFaultRequest asks for the fault of an exercise.
+type DrillFaultRequest struct {
+	Actor
+	ID uint64 `json:"id"`
+	// Seconds is how long a partition lasts; 0: 5.
+	Seconds float64 `json:"seconds,omitempty"`
+}
+
+// DrillReportRequest says what an exercise's load has come to.
+type DrillReportRequest struct {
+	Actor
+	ID      uint64        `json:"id"`
+	Account drill.Account `json:"account"`
 }

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/drill"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 )
@@ -132,6 +133,16 @@ func (s *stage) Complete(_ context.Context, r CompleteRequest) error {
 	s.asked = append(s.asked, r)
 	return s.err
 }
+
+func (s *stage) DrillFault(_ context.Context, r DrillFaultRequest) (*Drill, error) {
+	return &Drill{ID: r.ID, Step: drill.Broken}, nil
+}
+
+func (s *stage) DrillReport(_ context.Context, r DrillReportRequest) (*Drill, error) {
+	return &Drill{ID: r.ID, Step: drill.Settling}, nil
+}
+
+func (s *stage) Drills() []Drill { return []Drill{{ID: 4, Kind: "partition"}} }
 
 func (s *stage) Drill(_ context.Context, r DrillRequest) (*Drill, error) {
 	return &Drill{Kind: r.Kind}, nil
@@ -278,6 +289,12 @@ func TestChangesNeedTheToken(t *testing.T) {
 		"not understood": {"/complete", `{"scope":"A/B/ORDERS","by":"me"}`, 400},
 		"complete":       {"/complete", `{"scope":"A/B/ORDERS","by":"me","understood":true}`, 200},
 		"a drill":        {"/drill", `{"scope":"A/B/ORDERS","by":"me","kind":"partition"}`, 200},
+		"a wild drill":   {"/drill", `{"scope":"A/B/ORDERS","by":"me","kind":"partition","load":100000}`, 400},
+		"a fault":        {"/drill/fault", `{"by":"me","id":4,"seconds":5}`, 200},
+		"a long fault":   {"/drill/fault", `{"by":"me","id":4,"seconds":60}`, 400},
+		"whose fault":    {"/drill/fault", `{"id":4}`, 400},
+		"a report":       {"/drill/report", `{"by":"me","id":4,"account":{"published":7}}`, 200},
+		"what report":    {"/drill/report", `{"by":"me","account":{"published":7}}`, 400},
 		"no such drill":  {"/drill", `{"scope":"A/B/ORDERS","by":"me","kind":"fire"}`, 400},
 		"shadow":         {"/shadow", `{"scope":"A/B/ORDERS","by":"me","action":"start"}`, 200},
 		"no such action": {"/shadow", `{"scope":"A/B/ORDERS","by":"me","action":"go"}`, 400},

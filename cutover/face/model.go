@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/drill"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 )
@@ -285,17 +286,7 @@ type Move struct {
 }
 
 // Drill is an exercise and its evidence.
-type Drill struct {
-	ID      uint64        `json:"id"`
-	Kind    string        `json:"kind"`
-	Scope   cutover.Scope `json:"scope"`
-	State   string        `json:"state"` // running, passed, failed
-	Step    string        `json:"step,omitempty"`
-	Started time.Time     `json:"started"`
-	Ended   time.Time     `json:"ended,omitzero"`
-	Expires time.Time     `json:"expires,omitzero"`
-	Result  string        `json:"result,omitempty"`
-}
+type Drill = drill.Drill
 
 // Event is something that happened, numbered without gaps across restarts.
 type Event struct {

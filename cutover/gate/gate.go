@@ -40,6 +40,8 @@ type Fact struct {
 	Detail string    `json:"detail,omitempty"` // the evidence, in words
 	// NotApplicable says why the question does not arise here.
 	NotApplicable string `json:"not_applicable,omitempty"`
+	// Lapsed says why it does not count any more, whatever its age: it is to be gathered again.
+	Lapsed string `json:"lapsed,omitempty"`
 }
 
 // Inputs know facts by name.
@@ -351,6 +353,8 @@ func (c *check) evaluate(in Inputs, scope cutover.Scope, id string, o *Options) 
 		r.State, r.Detail = NotApplicable, f.NotApplicable
 	case f.At.IsZero():
 		r.State, r.Age, r.Detail = Unknown, 0, c.fact+" has no time"
+	case f.Lapsed != "":
+		r.State, r.Detail = Pending, f.Lapsed
 	case r.Age > age && c.expires:
 		r.State, r.Detail = Pending, "the evidence has expired: gather it again"
 	case r.Age > age:

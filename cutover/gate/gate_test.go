@@ -121,6 +121,7 @@ func TestEveryCheckCounts(t *testing.T) {
 					want("bad", bad, Fail, NoGo)
 					fails = true
 				}
+				want("lapsed", change(func(v *Fact) { v.Lapsed = "of another image" }), Pending, NotEnough)
 				other := change(func(v *Fact) { v.NotApplicable, v.Value = "no such thing here", -1 })
 				if g.id != "G1" {
 					state := Pass

@@ -57,9 +57,10 @@ type Options struct {
 	TLS            *tls.Config
 	HandshakeFirst bool // TLS starts before INFO
 	Credentials    Credentials
-	ServerName     string        // of the gateway: the connection is called "ehdb-gateway <name>" on the servers
-	Timeout        time.Duration // of one call; default 5 s
-	Poll           time.Duration // how often the servers are asked for what nobody told of; default 250 ms
+	Dialer         nats.CustomDialer // nil: the client's own
+	ServerName     string            // of the gateway: the connection is called "ehdb-gateway <name>" on the servers
+	Timeout        time.Duration     // of one call; default 5 s
+	Poll           time.Duration     // how often the servers are asked for what nobody told of; default 250 ms
 	Logger         *slog.Logger
 }
 
@@ -144,6 +145,9 @@ func (c *Conn) options() []nats.Option {
 			c.note(err)
 			c.log.Warn("The NATS servers report an error", slog.Any("error", err))
 		}),
+	}
+	if c.o.Dialer != nil {
+		out = append(out, nats.SetCustomDialer(c.o.Dialer))
 	}
 	if c.o.TLS != nil {
 		out = append(out, nats.Secure(c.o.TLS))

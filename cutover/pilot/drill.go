@@ -1,149 +1,249 @@
 package pilot
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/drill"
 	"github.com/noetl/ehdb-gateway/cutover/face"
-	"github.com/noetl/ehdb-gateway/cutover/flip"
-	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
 )
 
-// drillTime bounds an exercise, drillExpiry is how long its outcome counts.
 const (
-	drillTime   = time.Minute
-	drillExpiry = 24 * time.Hour
+	// drillTime bounds what is done ahead of an exercise's load, and what is waited for behind it.
+	drillTime = time.Minute
+	// tidyEvery is how often it is looked whether something of an exercise is left over.
+	tidyEvery = 2 * time.Second
+	// killPause lets the answer out before the process is killed.
+	killPause = 200 * time.Millisecond
 )
+
+// singleServer is why nobody can step down.
+const singleServer = "a single server without a cluster: no leader can step down"
+
+// clustered tells whether a stream's servers are a cluster. A single server names itself, and no cluster.
+func clustered(c *server.ClusterInfo) bool { return c != nil && c.Name != "" }
+
+// drills are the exercises.
+type drills struct {
+	log    *drill.Log
+	limits drill.Limits
+	// op is held by what makes or removes an exercise's stream.
+	op sync.Mutex
+}
+
+// open reads the evidence. That it is gone keeps no gateway from serving: the gates say so.
+func (d *drills) open(o *Options) error {
+	d.limits = drill.DefaultLimits
+	if o.Profile == gate.Drill {
+		d.limits = drill.PatientLimits
+	}
+	var err error
+	if d.log, err = drill.OpenLog(o.Dir); err != nil {
+		o.Logger.Warn("The evidence of drills is not complete: {error}", slog.Any("error", err))
+	}
+	return nil
+}
+
+// Drills implements face.Engine.
+func (p *Pilot) Drills() []face.Drill {
+	list, now := p.drills.log.List(), time.Now()
+	for i := range list {
+		list[i].Assess(now, drill.Image())
+	}
+	return append([]face.Drill{}, list...)
+}
+
+// drillFacts is the evidence of exercises.
+func (p *Pilot) drillFacts(c *collector) {
+	for kind, name := range map[string]string{
+		drill.RestartWriter: gate.DrillWriterKill, drill.KillGateway: gate.DrillGatewayKill,
+		drill.Partition: gate.DrillPartition, drill.Stepdown: gate.DrillStepdown, drill.FlipAndBack: gate.DrillFlipBack,
+	} {
+		d, ok := p.drills.log.Last(kind, drill.Image())
+		if _, known := c.facts[name]; known || !ok || d.State == drill.NotApplicable { // that is looked at each time
+			continue
+		}
+		d.Assess(c.now, drill.Image())
+		f := gate.Fact{
+			Value: gate.Yes(d.State == drill.Passed), N: 1, At: d.Ended, Source: fmt.Sprintf("drill %d", d.ID),
+			Detail: d.Kind + ": " + d.Result, Lapsed: d.Lapsed,
+		}
+		if d.Lapsed != "" {
+			f.Lapsed = fmt.Sprintf("drill %s does not count: %s; ehdbctl drill %s", d.Kind, d.Lapsed, d.Kind)
+		}
+		c.facts[name] = f
+	}
+}
+
+// mayDrill is an error when an exercise is refused.
+func (p *Pilot) mayDrill(kind, account string) error {
+	switch {
+	case p.o.Mode == ModeNATS:
+		return fmt.Errorf("%w: in bus mode nats no stream is moved, and there is nothing to exercise", face.ErrRefused)
+	case drill.Armed(kind) && !p.o.Faults.Allowed:
+		return fmt.Errorf("%w: drill %s is not armed, since all clients feel it: set bus { drills: true } and start the "+
+			"gateway anew, under a supervisor that starts it again when it is killed", face.ErrRefused, kind)
+	case p.o.Conns[account] == nil:
+		return fmt.Errorf("%w: the gateway has no login of its own in account %s: bus { accounts { %q { ... } } }",
+			face.ErrRefused, account, account)
+	}
+	return nil
+}
+
+// ofLog gives errors of the log their status.
+func ofLog(err error) error {
+	switch {
+	case errors.Is(err, drill.ErrRunning):
+		return fmt.Errorf("%w: %w", face.ErrRefused, err)
+	case errors.Is(err, drill.ErrNone):
+		return unknown(err)
+	}
+	return err
+}
 
 // Drill implements face.Engine.
-func (p *Pilot) Drill(ctx context.Context, r face.DrillRequest) (*face.Drill, error) {
-	if r.Kind != "flip-and-back" {
-		return nil, fmt.Errorf("%w: drill %s: stop the process or the server by hand and look at the accounting; only "+
-			"flip-and-back runs by itself", face.ErrUnsupported, r.Kind)
+func (p *Pilot) Drill(_ context.Context, r face.DrillRequest) (*face.Drill, error) {
+	if err := p.mayDrill(r.Kind, r.Scope.Account); err != nil {
+		return nil, err
 	}
-	p.mu.Lock()
-	for i := range p.drills {
-		if p.drills[i].State == "running" {
-			p.mu.Unlock()
-			return nil, fmt.Errorf("%w: drill %d is running", face.ErrRefused, p.drills[i].ID)
-		}
+	d, err := p.drills.log.Begin(drill.Drill{
+		Kind: r.Kind, Scope: r.Scope, By: r.By, Reason: r.Reason, Version: p.o.Version, Image: drill.Image(),
+		Load: cmp.Or(r.Load, drill.DefaultLoad),
+	})
+	if err != nil {
+		return nil, ofLog(err)
 	}
-	id := uint64(len(p.drills) + 1) //nolint:gosec // not negative
-	d := face.Drill{ID: id, Kind: r.Kind, State: "running", Started: time.Now()}
-	p.drills = append(p.drills, d)
-	p.mu.Unlock()
 	p.ended.Go(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drillTime)
+		p.drills.op.Lock()
+		defer p.drills.op.Unlock()
+		ctx, cancel := context.WithTimeout(p.live, drillTime)
 		defer cancel()
-		result, err := p.flipAndBack(ctx)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		e := &p.drills[d.ID-1]
-		e.Ended, e.Result, e.State = time.Now(), result, "passed"
-		e.Expires = e.Ended.Add(drillExpiry)
+		state, result, err := p.prepareDrill(ctx, &d)
 		if err != nil {
-			e.State, e.Result = "failed", err.Error()
+			state, result = drill.Failed, err.Error()
+		}
+		if state != drill.Running {
+			p.keptDrill(p.drills.log.End(d.ID, state, result))
 		}
 	})
 	return &d, nil
 }
 
-// flipAndBack moves a stream of its own there and back, with messages before, between and after.
-func (p *Pilot) flipAndBack(ctx context.Context) (result string, err error) {
-	for account, c := range p.o.Conns {
-		name := scratchPrefix + clean(p.o.Server) + "_DRILL"
-		subject := "_EHDB.drill." + clean(p.o.Server)
-		js, err := jetstream.New(c.NATS())
-		if err != nil {
-			return "", err
-		}
-		s, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{subject}})
-		if err != nil {
-			return "", err
-		}
-		defer func() {
-			gone, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-			defer cancel()
-			_ = js.DeleteStream(gone, name)
-		}()
-		scope := cutover.Scope{Account: account, Stream: name}
-		out, err := p.rehearse(ctx, scope, s, subject, func() error {
-			_, err := js.Publish(ctx, subject, []byte("there"))
-			return err
-		})
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", account, err)
-		}
-		result += account + ": " + out + "; "
+// keptDrill tells the operator's log that evidence could not be kept.
+func (p *Pilot) keptDrill(d drill.Drill, err error) { //nolint:gocritic // as Log returns it
+	if err != nil {
+		p.o.Logger.Error("The outcome of a drill could not be kept: {error}", slog.Any("error", err))
+		return
 	}
-	return result, nil
+	p.o.Logger.Info("Drill {id}, {kind}: {state}: {result}", slog.Uint64("id", d.ID), slog.String("kind", d.Kind),
+		slog.String("state", string(d.State)), slog.String("result", d.Result))
 }
 
-// rehearse moves one stream there and back.
-func (p *Pilot) rehearse(
-	ctx context.Context, scope cutover.Scope, s jetstream.Stream, subject string, there func() error,
-) (string, error) {
-	const each = 100
-	for range each {
-		if err := there(); err != nil {
-			return "", err
+// DrillFault implements face.Engine.
+func (p *Pilot) DrillFault(ctx context.Context, r face.DrillFaultRequest) (*face.Drill, error) {
+	d, err := p.drills.log.Get(r.ID)
+	if err != nil {
+		return nil, ofLog(err)
+	}
+	if err := p.mayDrill(d.Kind, d.Scope.Account); err != nil {
+		return nil, err
+	}
+	before, err := p.sight(ctx, scopeOf(&d))
+	if err != nil {
+		return nil, err
+	}
+	d, err = p.drills.log.Change(r.ID, func(d *drill.Drill) error {
+		if d.State != drill.Running || d.Step != drill.Ready {
+			return fmt.Errorf("%w: drill %d is %s %s, not ready", face.ErrRefused, d.ID, d.State, d.Step)
 		}
-	}
-	o := flip.MoveOptions{By: "drill", Retries: 3}
-	if err := p.engine.Watch(ctx, scope, "drill"); err != nil {
-		return "", err
-	}
-	flipped, err := p.engine.Flip(ctx, scope, o)
+		d.Before, d.Fault, d.Step = before, &drill.Fault{At: time.Now().UTC()}, drill.Broken
+		if d.Kind == drill.Partition {
+			length := time.Duration(r.Seconds * float64(time.Second))
+			d.Fault.Until = d.Fault.At.Add(cmp.Or(length, drill.DefaultCut))
+		}
+		return nil
+	})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	if err := p.publishHere(scope.Account, subject, each); err != nil {
-		return "", err
+	p.o.Logger.Warn("Drill {id}, {kind}, by {by}: the fault begins", slog.Uint64("id", d.ID),
+		slog.String("kind", d.Kind), slog.String("by", r.By))
+	fault := *d.Fault
+	if err := p.breakDown(ctx, &d, &fault); err != nil {
+		p.keptDrill(p.drills.log.End(d.ID, drill.Failed, "the fault could not be brought about: "+err.Error()))
+		return nil, fmt.Errorf("the fault could not be brought about: %w", err)
 	}
-	v, err := p.engine.View(scope)
+	d, err = p.drills.log.Change(r.ID, func(d *drill.Drill) error {
+		d.Fault = &fault
+		return nil
+	})
+	return &d, err
+}
+
+// DrillReport implements face.Engine.
+func (p *Pilot) DrillReport(_ context.Context, r face.DrillReportRequest) (*face.Drill, error) {
+	d, err := p.drills.log.Change(r.ID, func(d *drill.Drill) error {
+		if d.State != drill.Running || d.Step != drill.Broken && r.Account.Error == "" {
+			return fmt.Errorf("%w: drill %d is %s %s, and waits for no account", face.ErrRefused, d.ID, d.State, d.Step)
+		}
+		d.Account, d.Step = &r.Account, drill.Settling
+		return nil
+	})
 	if err != nil {
-		return "", err
+		return nil, ofLog(err)
 	}
-	for last := uint64(0); last < flipped.Last+each; { // what was published is durable
-		var moved <-chan struct{}
-		if last, moved = v.Copy.Progress(); last < flipped.Last+each {
-			select {
-			case <-moved:
-			case <-ctx.Done():
-				return "", context.Cause(ctx)
+	if r.Account.Error != "" { // given up
+		d, err = p.drills.log.Close(d.ID, p.drills.limits)
+		p.keptDrill(d, err)
+		return &d, err
+	}
+	p.ended.Go(func() {
+		ctx, cancel := context.WithTimeout(p.live, drillTime)
+		defer cancel()
+		after, err := p.settleDrill(ctx, &d)
+		if err != nil {
+			p.keptDrill(p.drills.log.End(d.ID, drill.Failed, "the gateway could not see what has become of it: "+err.Error()))
+			return
+		}
+		if _, err = p.drills.log.Change(d.ID, func(d *drill.Drill) error {
+			d.After = after
+			return nil
+		}); err == nil {
+			d, err = p.drills.log.Close(d.ID, p.drills.limits)
+		}
+		p.keptDrill(d, err)
+	})
+	return &d, nil
+}
+
+// tidyDrills ends exercises that have run for too long, and removes what ended ones leave behind.
+func (p *Pilot) tidyDrills(ctx context.Context) {
+	t := time.NewTicker(tidyEvery)
+	defer t.Stop()
+	said := ""
+	for {
+		err := p.drills.log.Overdue(time.Now())
+		for _, d := range p.drills.log.List() {
+			if d.State != drill.Running && !d.Tidied {
+				err = errors.Join(err, p.tidyDrill(ctx, &d))
 			}
 		}
+		if err != nil && err.Error() != said && ctx.Err() == nil {
+			said = err.Error()
+			p.o.Logger.Warn("The stream of a drill could not be removed yet: {error}", slog.Any("error", err))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
 	}
-	back, err := p.engine.Rollback(ctx, scope, o)
-	if err != nil {
-		return "", err
-	}
-	info, err := s.Info(ctx)
-	if err != nil {
-		return "", err
-	}
-	if want := flipped.Last + each; info.State.LastSeq != want || info.State.Msgs < 2*each {
-		return "", fmt.Errorf("the servers have %d messages up to %d, and should have %d",
-			info.State.Msgs, info.State.LastSeq, want)
-	}
-	return fmt.Sprintf("held %v there and %v back, %d messages equal", flipped.Fence.Round(time.Millisecond),
-		back.Fence.Round(time.Millisecond), info.State.Msgs), p.engine.Forget(ctx, scope, "drill")
-}
-
-// publishHere publishes on the gateway's own bus, as its clients do.
-func (p *Pilot) publishHere(account, subject string, n int) error {
-	session, err := p.o.Bus.Open(bus.KindService, bus.Identity{Account: account}, nil)
-	if err != nil {
-		return err
-	}
-	defer session.Close()
-	for range n {
-		session.Publish(&bus.Msg{Subject: []byte(subject), Data: []byte("here")})
-		session.Flush()
-	}
-	return nil
 }

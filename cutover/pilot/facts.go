@@ -169,6 +169,9 @@ func (p *Pilot) serverFacts(ctx context.Context, c *collector, scope cutover.Sco
 	if !info.TimeStamp.IsZero() {
 		c.put(gate.ClockSkew, time.Since(info.TimeStamp).Abs().Seconds(), "STREAM.INFO", "with the time of the request")
 	}
+	if !clustered(info.Cluster) {
+		c.none(gate.DrillStepdown, singleServer)
+	}
 	refused := flip.Unsupported(&info.Config)
 	c.put(gate.Unsupported, float64(len(refused)), "STREAM.INFO", fmt.Sprint(refused))
 }
@@ -255,26 +258,6 @@ func (p *Pilot) headroom(ctx context.Context, c *collector, scope cutover.Scope,
 	}
 	free := float64(limit) - float64(used)
 	c.put(gate.Headroom, free/float64(max(st.Bytes, 1)), "$JS.API.INFO", "")
-}
-
-// drillFacts are the exercises that have passed.
-func (p *Pilot) drillFacts(c *collector) {
-	names := map[string]string{
-		"restart-writer": gate.DrillWriterKill, "kill-gateway": gate.DrillGatewayKill, "partition": gate.DrillPartition,
-		"nats-stepdown": gate.DrillStepdown, "flip-and-back": gate.DrillFlipBack,
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range p.drills {
-		d := &p.drills[i]
-		if d.State == "running" {
-			continue
-		}
-		c.facts[names[d.Kind]] = gate.Fact{
-			Value: gate.Yes(d.State == "passed"), N: 1, At: d.Ended,
-			Source: fmt.Sprintf("drill %d", d.ID), Detail: d.Result,
-		}
-	}
 }
 
 // proveEvery is how often the way back is tried.

@@ -7,6 +7,7 @@
 //	act     what operators do
 //	hooks, postpone, abort   what is asked before, waited for, and ended by itself
 //	drill   exercises, whose outcome is evidence
+//	faults  what is done and seen in one
 package pilot
 
 import (
@@ -27,6 +28,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/capture"
+	"github.com/noetl/ehdb-gateway/cutover/drill"
 	"github.com/noetl/ehdb-gateway/cutover/face"
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
@@ -76,7 +78,9 @@ type Options struct {
 	// Copied is told how old a batch is when it is durable here; may be nil.
 	Copied func(lag time.Duration)
 	// Facts are what others know: of the log, the disk, the servers' connections.
-	Facts  gate.Inputs
+	Facts gate.Inputs
+	// Faults are what the gateway can do to itself, for drills.
+	Faults drill.Faults
 	Logger *slog.Logger
 }
 
@@ -88,6 +92,7 @@ type Pilot struct {
 	book   *parity.Book
 	start  time.Time
 	lease  *lease
+	drills drills
 	strays strays
 	probes probes
 	live   context.Context // of everything that runs beside; ends with Close
@@ -103,7 +108,6 @@ type Pilot struct {
 	seen      map[cutover.Scope]*seen
 	postponed map[cutover.Scope]*pending
 	failing   map[served]*failing
-	drills    []face.Drill
 	proof     gate.Fact // that the way back works
 	moved     chan struct{}
 
@@ -141,6 +145,9 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	if p.lease, err = newLease(o.Dir); err != nil {
 		return nil, err
 	}
+	if err := p.drills.open(&o); err != nil {
+		return nil, err
+	}
 	if err := p.hold(ctx); err != nil {
 		return nil, err
 	}
@@ -167,6 +174,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	p.ended.Go(func() { p.guard(run) })
 	p.ended.Go(func() { p.tellAll(run) })
 	p.ended.Go(func() { p.endCanaries(run) })
+	p.ended.Go(func() { p.tidyDrills(run) })
 	return p, nil
 }
 

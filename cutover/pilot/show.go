@@ -17,6 +17,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/capture"
+	"github.com/noetl/ehdb-gateway/cutover/drill"
 	"github.com/noetl/ehdb-gateway/cutover/face"
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
@@ -32,9 +33,7 @@ func (p *Pilot) Status(ctx context.Context) (*face.Status, error) {
 		Profile: cmp.Or(p.o.Profile, gate.Production), Controls: p.parity.SelfTest(), Throttle: p.busy(),
 		Paused: p.engine.PausedAll(), Hooks: p.hooksState(),
 	}
-	p.mu.Lock()
-	st.Drills = append([]face.Drill{}, p.drills...)
-	p.mu.Unlock()
+	st.Drills = p.Drills()
 	p.surroundings(ctx, st)
 	for _, scope := range p.engine.Streams() {
 		s, err := p.streamState(ctx, scope)
@@ -145,12 +144,10 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 		s.Fences = fences(journal, scope, seen.fences)
 		s.LastErr = cmp.Or(s.LastErr, seen.gaveUp)
 	}
-	for i := range p.drills {
-		if d := &p.drills[i]; d.Kind == "flip-and-back" && d.State == "passed" {
-			s.Back.Rehearsed = d.Ended
-		}
-	}
 	p.mu.Unlock()
+	if d, ok := p.drills.log.Last(drill.FlipAndBack, drill.Image()); ok && d.State == drill.Passed {
+		s.Back.Rehearsed = d.Ended
+	}
 	b := st.Rollback
 	s.Back.Possible, s.Back.Lossless = st.Phase == flip.PhaseEHDB, b.Lossless
 	s.Back.Lost, s.Back.Duplicates, s.Back.Why = b.Lost, b.Duplicates, b.Why

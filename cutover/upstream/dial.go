@@ -19,7 +19,7 @@ const maxInfo = 1 << 20
 
 // dial connects to s and reads its INFO.
 func (u *Upstream) dial(ctx context.Context, s *upstreamServer, from, to net.Addr) (net.Conn, []byte, error) {
-	raw, err := new(net.Dialer).DialContext(ctx, "tcp", s.addr) // looks the name up, and tries all its addresses
+	raw, err := u.o.Dial(ctx, "tcp", s.addr)
 	if err != nil {
 		return nil, nil, err
 	}

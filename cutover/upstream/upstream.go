@@ -33,7 +33,9 @@ type Options struct {
 	ProxyProtocol bool
 	// ProxyKey proves to servers that name its public key in proxies {} that clients come by this gateway; nil: none.
 	ProxyKey nkeys.KeyPair
-	Events   Events
+	// Dial connects to an address; nil: as net.Dialer does.
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	Events Events
 }
 
 // Events are called when something happens, if they are not nil. They must not block.
@@ -95,6 +97,9 @@ func New(o Options) (*Upstream, error) {
 		return nil, errors.New("upstream: no URLs")
 	}
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	if o.Dial == nil {
+		o.Dial = new(net.Dialer).DialContext // looks the name up, and tries all its addresses
+	}
 	u := &Upstream{o: o}
 	for _, at := range o.URLs {
 		s := &upstreamServer{

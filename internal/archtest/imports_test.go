@@ -64,6 +64,8 @@ var allowed = map[string][]string{
 	"cutover/reverse":       {"cutover", "subjects"},
 	"cutover/flip":          {"cutover", "cutover/relay", "cutover/reverse", "internal/bus", "subjects"},
 	"cutover/gate":          {"cutover", "cutover/parity"},
+	"cutover/drill":         {"cutover"},
+	"cutover/drill/load":    {"cutover/drill"},
 	"cutover/face":          {"cutover", "cutover/..."},
 	"cutover/console":       {"cutover", "cutover/face", "cutover/gate", "cutover/parity"},
 	"cutover/visit":         {"cutover", "cutover/origin", "gateway/auth", "gateway/feed", "subjects"},

@@ -28,6 +28,7 @@ type Bus struct {
 	ProxyProtocol  bool          // tell the servers upstream where clients come from
 	ProxyKey       nkeys.KeyPair // proves to them that clients come by this gateway; nil: none
 	Monitor        []*url.URL    // monitoring pages of the servers upstream
+	Drills         bool          // exercises may stop the log, the process and the connections upstream
 	Profile        string        // thresholds of the gates: production or drill
 	Cutover        bool          // streams are copied from the servers upstream, or are on their way
 	Accounts       []BusAccount  // how the gateway itself logs in to them, by name
@@ -61,6 +62,7 @@ func (d *decoder) bus(v any) Bus {
 		"accounts":       func(f field) { b.Accounts = f.busAccounts() },
 		"copy_rate":      func(f field) { f.size(&b.CopyRate, 0) },
 		"streams":        func(f field) { b.Streams = f.streamPatterns() },
+		"drills":         func(f field) { f.boolean(&b.Drills) },
 		"profile":        func(f field) { f.text(&b.Profile, "production", "drill") },
 		"hooks":          func(f field) { hooks.at = f; f.text(&hooks.dir) },
 		"hook_timeout":   func(f field) { f.duration(&hooks.timeout, minHookTimeout, maxHookTimeout) },

@@ -200,7 +200,7 @@ func TestRefused(t *testing.T) {
 		"unknown nested key":   {"jetstream {\n  max_fil: 1G\n}", `:2:3: unknown field "max_fil"`},
 		"our name, not ours":   {"jetstream {\n  ehdb: 1\n}", `:2:3: unknown field "ehdb"`},
 		"unknown ehdb key":     {"ehdb {\n  shard: 1\n}", `:2:3: unknown field "ehdb.shard" (known in ehdb: allow_standalone,`},
-		"unknown bus key":      {"bus { mod: ehdb }", `unknown field "bus.mod" (known in bus: accounts, connect_timeout, copy_rate, hook_timeout, hooks, mode`},
+		"unknown bus key":      {"bus { mod: ehdb }", `unknown field "bus.mod" (known in bus: accounts, connect_timeout, copy_rate, drills, hook_timeout, hooks, mode`},
 		"ehdb is no block":     {"ehdb: 5", `:1:0: ehdb: expected a block { ... }, got 5`},
 		"bad shards":           {"ehdb { shards: 0 }", `ehdb.shards: 0 is not between 1 and 1024`},
 		"shards is text":       {"ehdb { shards: many }", `ehdb.shards: expected a whole number, got many`},
