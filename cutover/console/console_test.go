@@ -70,6 +70,7 @@ type stage struct {
 	err     error
 	frozen  time.Time // when its status was so; zero: now
 	flips   []face.FlipRequest
+	hooks   face.Hooks
 
 	rollbacks []face.RollbackRequest
 }
@@ -126,6 +127,7 @@ func (s *stage) Status(context.Context) (*face.Status, error) {
 	return &face.Status{
 		At: at, Server: "gw-1", Version: "1.0", Mode: "shadow", Profile: gate.Production, Epoch: 41,
 		Verdict: "0 of 1 streams are served from here", Streams: slices.Clone(s.streams), Controls: s.parity.SelfTest(),
+		Hooks:  s.hooks,
 		Drills: []face.Drill{{ID: 4, Kind: "partition", State: "passed", Result: "0 lost", Started: at}},
 		Servers: []face.ServerState{
 			{URL: "nats://n1:4222", Reachable: true, Dials: 1200}, {URL: "nats://n2:4222", Dials: 9, Failures: 9, LastError: "connection refused"},
@@ -270,6 +272,35 @@ func TestOverview(t *testing.T) {
 	})
 	_, _, page = get(t, waitInterval(t, web.URL+"/console"))
 	wants(t, text(page), "● EHDB", "NOT LOSSLESS : reverse lag 4,112 msgs", "lost 4,112", "Roll back to NATS…", "Complete…", "Nothing is compared")
+}
+
+// Canaries are listed with how they stand and what ends them, and so are a flip that waits, a pause, and the hooks.
+func TestCanariesAndWaiting(t *testing.T) {
+	s := newStage(t)
+	_, web := serve(t, s, Options{})
+	now := time.Now()
+	s.change(func(s *stage) {
+		st := &s.streams[0]
+		st.Parity, st.Phase, st.Legal = nil, face.PhaseCanary, []string{"flip go", "flip abort"}
+		st.Copy.Paused = "backup"
+		st.Postponed = &face.Postponed{Since: now, Until: now.Add(time.Hour), By: "ann", Waits: "the file /run/<wait> to go"}
+		st.Canaries = []face.Canary{
+			{Consumer: "worker", Since: now, By: "ann", Abort: []string{"G4", "G10"}, Delivered: 1234, AckFloor: 1200, Pending: 7, Mirrored: now},
+			{Consumer: "old", Mirrored: now.Add(-time.Hour)},
+		}
+		s.hooks = face.Hooks{Dir: "/etc/hooks", Timeout: 30, Found: []string{"on-before-flip"}}
+	})
+	_, _, page := get(t, waitInterval(t, web.URL+"/console"))
+	wants(t, text(page), "● CANARY", "A flip is postponed since", "by ann: it waits for the file /run/&lt;wait&gt; to go, and is given up at",
+		"paused backup", "✓ worker", "1,234 1,200 7", "G4 , G10 failing twice", "◌ old", "Go on with the flip…", "Abort the flip…",
+		"/etc/hooks : on-before-flip", "each at most; those of on-before-… may refuse")
+	s.change(func(s *stage) {
+		s.streams[0].Canaries[0].Failing = "G10 (worker: 5 waiting)"
+		s.hooks.Problems = []string{"on-before-flip is not executable"}
+		s.streams[0].Gates = nil
+	})
+	_, _, page = get(t, waitInterval(t, web.URL+"/console"))
+	wants(t, text(page), "canary worker: G10 (worker: 5 waiting)", "on-before-flip is not executable")
 }
 
 // waitInterval lets what was seen become old.

@@ -243,6 +243,8 @@ func (s *stream) judge() (tone, string) {
 		return bad, "the states of the comparison do not add up"
 	case p != nil && p.Counts.Diverged() > 0:
 		return bad, "sequences that differ: " + number(p.Counts.Diverged())
+	case s.canaryInTrouble() != "":
+		return warn, s.canaryInTrouble()
 	case p != nil && p.Error != "":
 		return warn, "it cannot be compared: " + p.Error
 	case p != nil && s.v.Now.Sub(p.At) > maxComparison:
@@ -271,6 +273,30 @@ func (s *stream) judge() (tone, string) {
 		return t, why
 	}
 	return s.v.fresh(s.v.Status.At, maxAge), ""
+}
+
+// canaryInTrouble is what is wrong with a consumer that is served from here; empty: nothing.
+func (s *stream) canaryInTrouble() string {
+	for i := range s.Canaries {
+		if c := &s.Canaries[i]; c.Error != "" || c.Failing != "" {
+			return "canary " + c.Consumer + ": " + cmp.Or(c.Error, c.Failing)
+		}
+	}
+	return ""
+}
+
+// CanaryTone is that of a consumer that is served from here.
+func (s *stream) CanaryTone(c *face.Canary) tone {
+	switch {
+	case c.Error != "":
+		return bad
+	case c.Failing != "":
+		return warn
+	case c.Mirrored.IsZero():
+		return idle
+	default:
+		return s.v.fresh(c.Mirrored, maxAge)
+	}
 }
 
 // obstacles names the gates that are in the way, the worst first and a few at most.
