@@ -115,6 +115,11 @@ func (s *stage) Rollback(_ context.Context, r face.RollbackRequest) (*face.Move,
 	return &face.Move{Scope: r.Scope, State: "done", To: "nats"}, nil
 }
 
+func (s *stage) Pause(_ context.Context, r face.PauseRequest) error {
+	s.asked = append(s.asked, r)
+	return nil
+}
+
 func (s *stage) Shadow(_ context.Context, r face.ShadowRequest) error {
 	s.asked = append(s.asked, r)
 	return nil
@@ -234,6 +239,14 @@ func TestRemoteCommands(t *testing.T) {
 		{"flip --dry-run --scope ORDERS", false, exitNoGo, "would be refused: G8"},
 		{"flip --scope ORDERS", true, 0, "fence 117ms"},
 		{"flip --scope ORDERS", true, 0, "UNDO  ehdbctl rollback"},
+		{"flip --scope ORDERS --no-reverse-shadow", true, exitNot, "--i-understand"},
+		{"flip --scope ORDERS --no-reverse-shadow --i-understand", true, 0, "epoch 42"},
+		{"flip --scope ORDERS --postpone-file x", true, exitNot, "whole path"},
+		{"flip go --scope ORDERS --dry-run", false, 0, "POST /cutover/v1/flip/go"},
+		{"pause", true, exitNot, "--reason is missing"},
+		{"pause --reason night", true, 0, "UNDO  ehdbctl resume\n"},
+		{"pause --reason night --scope ORDERS", true, 0, "UNDO  ehdbctl resume --scope '$G/ORDERS'"},
+		{"resume --scope ORDERS", true, 0, "UNDO  ehdbctl pause --scope '$G/ORDERS' --reason ..."},
 		{"flip --scope ORDERS --expect stale", true, exitNot, "the plan has changed"},
 		{"rollback --all", true, exitNot, "nothing to roll back"},
 		{"complete --scope ORDERS", true, exitNot, "--i-understand"},
@@ -307,7 +320,7 @@ func TestHelp(t *testing.T) {
 		t.Fatal(code, out.String())
 	}
 	for verb := range strings.FieldsSeq(
-		"bypass canary complete diff doctor drill events evidence flip gates keda mode parity plan reverse rollback shadow status " +
+		"bypass canary complete diff doctor drill events evidence flip gates keda mode parity pause plan resume reverse rollback shadow status " +
 			"throttle storage") {
 		out.Reset()
 		if code := run(t.Context(), []string{verb, "--help"}, &out, &errs); code != 0 || !strings.Contains(out.String(), "Usage:") {

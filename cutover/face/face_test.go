@@ -147,6 +147,10 @@ func (s *stage) Drills() []Drill { return []Drill{{ID: 4, Kind: "partition"}} }
 func (s *stage) Drill(_ context.Context, r DrillRequest) (*Drill, error) {
 	return &Drill{Kind: r.Kind}, nil
 }
+func (s *stage) Pause(_ context.Context, r PauseRequest) error {
+	s.asked = append(s.asked, r)
+	return s.err
+}
 func (s *stage) Throttle(context.Context, string, string) error { return nil }
 func (s *stage) Shadow(context.Context, ShadowRequest) error    { return nil }
 func (s *stage) Canary(context.Context, CanaryRequest) error    { return nil }
@@ -300,6 +304,16 @@ func TestChangesNeedTheToken(t *testing.T) {
 		"no such action": {"/shadow", `{"scope":"A/B/ORDERS","by":"me","action":"go"}`, 400},
 		"canary":         {"/canary", `{"scope":"A/B/ORDERS","by":"me","consumer":"c"}`, 200},
 		"which consumer": {"/canary", `{"scope":"A/B/ORDERS","by":"me"}`, 400},
+		"file not whole": {"/flip", `{"scope":"A/B/ORDERS","by":"me","postpone_file":"x"}`, 400},
+		"file":           {"/flip", `{"scope":"A/B/ORDERS","by":"me","postpone_file":"/run/x","hold_window":1000000000}`, 200},
+		"too long":       {"/flip", `{"scope":"A/B/ORDERS","by":"me","hold_window":90000000000000}`, 400},
+		"no way back":    {"/flip", `{"scope":"A/B/ORDERS","by":"me","no_reverse_shadow":true}`, 400},
+		"understood":     {"/flip", `{"scope":"A/B/ORDERS","by":"me","no_reverse_shadow":true,"understood":true}`, 200},
+		"there and none": {"/flip", `{"scope":"A/B/ORDERS","by":"me","no_reverse_shadow":true,"understood":true,"test":true}`, 400},
+		"pause":          {"/pause", `{"by":"me","reason":"night"}`, 200},
+		"pause, why":     {"/pause", `{"by":"me","scope":"A/B/ORDERS"}`, 400},
+		"pause, who":     {"/pause", `{"reason":"night"}`, 400},
+		"resume":         {"/resume", `{"by":"me","scope":"A/B/ORDERS"}`, 200},
 		"throttle":       {"/throttle", `{"by":"me","reason":"night"}`, 200},
 		"diff":           {"/diff", `{"scope":"A/B/ORDERS","action":"create"}`, 200},
 		"no repair":      {"/diff/repair", `{"scope":"A/B/ORDERS","by":"me"}`, 400},

@@ -115,6 +115,7 @@ type stream struct {
 	lastMove *Move
 	oneWay   bool   // flipped without a way back
 	from     uint64 // the last sequence before the gateway had the say
+	undone   int    // what the servers' consumers had not done with then, if it is oneWay
 }
 
 // Open reads the journal and takes up what it says: streams that are served from here are so before Open returns.
@@ -179,7 +180,8 @@ func (e *Engine) resume(ctx context.Context, name cutover.Scope, st *standing) e
 	if err := c.SetRole(ctx, cutover.Authority); err != nil { // it may have ended right behind the record
 		return err
 	}
-	s.phase, s.since, s.oneWay, s.from = PhaseEHDB, st.since, st.oneWay, st.last
+	s.phase, s.since = PhaseEHDB, st.since
+	s.oneWay, s.from, s.undone = st.oneWay, st.last, st.undone
 	s.configured(c.Config())
 	if st.complete {
 		s.phase = PhaseComplete

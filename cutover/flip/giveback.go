@@ -26,14 +26,14 @@ func (e *Engine) RollbackBound(name cutover.Scope) (Bound, error) {
 		return Bound{}, err
 	}
 	e.mu.Lock()
-	h, phase, oneWay, from := s.here, s.phase, s.oneWay, s.from
+	h, phase, oneWay, from, undone := s.here, s.phase, s.oneWay, s.from, s.undone
 	e.mu.Unlock()
 	switch {
 	case phase == PhaseShadow || phase == PhaseFlipping:
 		return Bound{Lossless: true, Why: "the servers have the say"}, nil
 	case oneWay:
 		last, _ := s.copy.Progress()
-		return Bound{Lost: last - min(last, from), Why: noWayBack}, nil
+		return Bound{Lost: last - min(last, from), Duplicates: undone, Why: noWayBack}, nil
 	case h == nil || h.chain == nil:
 		last, _ := s.copy.Progress()
 		return Bound{Lost: last, Why: "the way back was given up"}, nil
@@ -127,7 +127,7 @@ func (e *Engine) release(s *stream, h *authority, rest remainder, since time.Tim
 	// Before the copy grows again, and before consumers there deliver to clients.
 	h.halt()
 	e.mu.Lock()
-	s.oneWay = false
+	s.oneWay, s.undone = false, 0
 	e.mu.Unlock()
 	if err := e.enter(s, PhaseShadow); err != nil { // the subjects were good before
 		e.o.Logger.Error("Routes: {error}", slog.Any("error", err))
@@ -210,6 +210,9 @@ func (e *Engine) handBack(
 			return rest, err
 		}
 		m.Last, m.Lost = st.LastSeq, last-min(last, st.LastSeq)
+		e.mu.Lock()
+		m.Duplicates = s.undone
+		e.mu.Unlock()
 		return rest, nil
 	}
 	m.Last = last

@@ -51,6 +51,8 @@ type Entry struct {
 	Plan   string        `json:"plan,omitempty"`     // digest of the plan that was agreed to
 	// NoReverse is of EventFlip: the servers are not kept equal.
 	NoReverse bool `json:"no_reverse_shadow,omitempty"`
+	// Undone is how much the servers' consumers had not done with then: they will deliver it if they serve again.
+	Undone int `json:"undone,omitempty"`
 	// Dormant are the consumers that a rollback makes anew on the servers.
 	Dormant []cutover.ConsumerCopy `json:"dormant,omitempty"`
 	// Move is what the move came to, of EventReleased.
@@ -166,6 +168,7 @@ type standing struct {
 	open                    Event // the intent that has not ended; empty: none
 	last                    uint64
 	oneWay                  bool                   // flipped without a way back
+	undone                  int                    // Entry.Undone
 	paused                  string                 // why nothing is copied; empty: it is
 	since                   time.Time              // of the last change of authority
 	dormant                 []cutover.ConsumerCopy // of the last rollback, if they may not be there yet
@@ -198,7 +201,8 @@ func standings(entries []Entry) (of map[cutover.Scope]*standing, epoch uint64) {
 		case EventResume:
 			s.paused = ""
 		case EventFlip:
-			s.open, s.here, s.last, s.since, s.oneWay = "", true, e.Last, e.Time, e.NoReverse
+			s.open, s.here, s.last, s.since = "", true, e.Last, e.Time
+			s.oneWay, s.undone = e.NoReverse, e.Undone
 		case EventRollback:
 			s.open, s.here, s.last, s.since, s.dormant, s.oneWay = "", false, e.Last, e.Time, e.Dormant, false
 		case EventReleased:

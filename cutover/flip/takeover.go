@@ -305,6 +305,10 @@ func (e *Engine) takeOver(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 	if err != nil {
 		return e.abort(s, PhaseShadow, err)
 	}
+	undone, err := s.leftBehind(fenced, o)
+	if err != nil {
+		return e.abort(s, PhaseShadow, err)
+	}
 	e.step(FlipVerified)
 	m.Last, m.Consumers, m.Inexact, m.Duplicates = last, len(list), nil, 0
 	for i := range list {
@@ -315,13 +319,14 @@ func (e *Engine) takeOver(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 	}
 	entry := &Entry{
 		Scope: s.name, Event: EventFlip, Last: last, By: o.By, Reason: o.Reason, Plan: o.Expect, NoReverse: o.NoReverse,
+		Undone: undone,
 	}
 	if err := e.record(entry); err != nil {
 		return e.abort(s, PhaseShadow, err)
 	}
 	m.Epoch = entry.Epoch
 	e.mu.Lock()
-	s.oneWay, s.from = o.NoReverse, last
+	s.oneWay, s.from, s.undone = o.NoReverse, last, undone
 	e.mu.Unlock()
 	e.step(FlipRecorded)
 	m.Fence = e.own(s, since)
@@ -331,6 +336,19 @@ func (e *Engine) takeOver(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 		slog.String("stream", s.name.String()), slog.Uint64("epoch", m.Epoch), slog.Uint64("last", last),
 		slog.Duration("fence", m.Fence))
 	return nil
+}
+
+// leftBehind is how much the servers' consumers have not done with when a stream goes without a way back: what they
+// would deliver again. 0 with one.
+func (s *stream) leftBehind(ctx context.Context, o *MoveOptions) (n int, err error) {
+	if !o.NoReverse {
+		return 0, nil
+	}
+	list, err := s.up.Consumers(ctx)
+	for _, i := range list {
+		n += int(i.NumPending) + i.NumAckPending //nolint:gosec // messages of a stream
+	}
+	return n, err
 }
 
 // abort lifts the fence. Nothing has happened.

@@ -40,6 +40,13 @@ func TestNoReverseShadow(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
 	js, name := r.filled(jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}, 20)
+	for _, c := range []jetstream.ConsumerConfig{
+		{Durable: "all", AckPolicy: jetstream.AckExplicitPolicy},
+		{Durable: "new", AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: jetstream.DeliverNewPolicy},
+	} {
+		_, err := js.CreateConsumer(ctx, "S", c)
+		check(t, err)
+	}
 	one, err := r.engine.PlanFlip(ctx, name, &flip.MoveOptions{NoReverse: true})
 	check(t, err)
 	two, err := r.engine.PlanFlip(ctx, name, &flip.MoveOptions{})
@@ -57,7 +64,7 @@ func TestNoReverseShadow(t *testing.T) {
 		t.Helper()
 		b, err := r.engine.RollbackBound(name)
 		check(t, err)
-		if b.Lossless || b.Lost != 7 || !strings.Contains(b.Why, "--no-reverse-shadow") {
+		if b.Lossless || b.Lost != 7 || b.Duplicates != 20 || !strings.Contains(b.Why, "--no-reverse-shadow") {
 			t.Errorf("%+v", b)
 		}
 		plan, err := r.engine.PlanRollback(ctx, name)
@@ -80,7 +87,7 @@ func TestNoReverseShadow(t *testing.T) {
 	}
 	m, err = r.engine.Rollback(ctx, name, flip.MoveOptions{Emergency: true})
 	check(t, err)
-	if m.Lost != 7 || m.Last != 20 {
+	if m.Lost != 7 || m.Last != 20 || m.Duplicates != 20 {
 		t.Errorf("%+v", m)
 	}
 	if ack, err := js.Publish(ctx, "s", nil); err != nil || ack.Sequence != 21 {

@@ -250,3 +250,28 @@ func TestFactsOfParity(t *testing.T) {
 		t.Errorf("the waiver has expired, and %+v", g)
 	}
 }
+
+// Without a way back G21 says so, and is not in the way; a reason for forcing it does not do that.
+func TestNoWayBack(t *testing.T) {
+	now := time.Now()
+	facts := Facts{ReverseProven: {At: now, Source: "flip", Detail: "none is kept"}}
+	g21 := func(o Options) (Result, string) {
+		o.Now = now
+		r := Evaluate(facts, cutover.Scope{}, o)
+		for _, g := range r.Gates {
+			if g.ID == "G21" {
+				return g, r.Summary()
+			}
+		}
+		t.Fatal("no G21")
+		return Result{}, ""
+	}
+	g, sum := g21(Options{Forced: map[string]string{"G21": "please"}})
+	if g.State != Fail || g.Forced != "" || !strings.Contains(sum, "FAIL G21") {
+		t.Errorf("%+v %s", g, sum)
+	}
+	g, sum = g21(Options{NoWayBack: "--no-reverse-shadow"})
+	if g.State != Fail || g.Forced != "--no-reverse-shadow" || g.Reason != "none is kept" || strings.Contains(sum, "G21") {
+		t.Errorf("%+v %s", g, sum)
+	}
+}
