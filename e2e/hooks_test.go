@@ -229,3 +229,40 @@ func TestHooksAndPostponedFlips(t *testing.T) {
 	d.ready()
 	d.refused("on-before-flip is not executable", flipArgs()...)
 }
+
+// TestPauseAndNoWayBack: a pause is named wherever somebody looks, and keeps a flip from beginning. A flip without a reverse
+// shadow is refused until it is understood; then the gates, the status and the doctor say what a rollback would lose, and
+// only an emergency takes it.
+func TestPauseAndNoWayBack(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	d, js := newDesk(t, "")
+	d.ready()
+	d.does("copying is paused", "pause", "--scope", "ORDERS")
+	d.does("copying   PAUSED: ticket 7", "status")
+	publishOrders(t, js, 5)
+	d.refused("copying is paused: ticket 7", flipArgs()...)
+	d.refused("ehdbctl resume --scope '$G/ORDERS'", "doctor")
+	d.does("copying goes on", "resume", "--scope", "ORDERS")
+	d.ready()
+
+	d.refused("NO reverse chain", flipArgs("--no-reverse-shadow", "--dry-run")...)
+	d.refused("--i-understand", flipArgs("--no-reverse-shadow")...)
+	d.does("authority EHDB", flipArgs("--no-reverse-shadow", "--i-understand")...)
+	publishOrders(t, js, 7)
+	d.does("NOT lossless now: lost 7, at most 0 twice: it was flipped with --no-reverse-shadow", "status")
+	if g := d.gate("ORDERS", "G21"); g.State != gate.Fail || !strings.Contains(g.Forced, "--no-reverse-shadow") {
+		t.Errorf("%+v", g)
+	}
+	d.refused("LOOK  $G/ORDERS can be rolled back without a loss", "doctor")
+	d.refused("--no-reverse-shadow", "rollback", "--scope", "ORDERS")
+	d.phase(face.PhaseEHDB)
+	d.does("lost 7", "rollback", "--scope", "ORDERS", "--emergency")
+	d.phase(face.PhaseShadow)
+	events, err := d.run("events")
+	noErr(t, err)
+	for _, want := range []string{"copying is paused", "copying goes on", "without a way back: the servers are not kept equal"} {
+		if !strings.Contains(events, want) {
+			t.Errorf("no %q in\n%s", want, events)
+		}
+	}
+}
