@@ -46,7 +46,7 @@ func testFuncs(t *testing.T) map[string]bool {
 	return names
 }
 
-// TestRunbook: each section says what it must, and the tests and series it names exist.
+// TestRunbook: each section says what it must, a test covers it, and the tests and series it names exist.
 func TestRunbook(t *testing.T) {
 	b, err := os.ReadFile(runbook)
 	if err != nil {
@@ -63,6 +63,9 @@ func TestRunbook(t *testing.T) {
 			if !strings.Contains(s, part) {
 				t.Errorf("%s: no %s", title, part)
 			}
+		}
+		if _, covered, _ := strings.Cut(s, "**Tests**"); !regexp.MustCompile(`\bTest[A-Z]`).MatchString(covered) {
+			t.Errorf("%s: no test covers it", title)
 		}
 	}
 	for _, page := range []string{runbook, "../docs/operations.md", "../SECURITY.md"} {

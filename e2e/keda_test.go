@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/noetl/ehdb-gateway/cutover/face"
 )
 
 // scaler does what KEDA's nats-jetstream scaler is documented to do with a monitoring endpoint: it does not look at the
@@ -92,7 +94,7 @@ func (s *scaler) lag() (int64, error) {
 	return s.last.State.LastSeq, nil // which scales to the maximum
 }
 
-// TestKEDA: the scaler gets the lag with one request, in either mode, and an error where there is no lag to tell: never 0
+// TestKEDA: the scaler gets the lag with one request, in every bus mode, and an error where there is no lag to tell: never 0
 // and never the figures of before.
 func TestKEDA(t *testing.T) {
 	t.Run("ehdb", func(t *testing.T) {
@@ -113,6 +115,84 @@ func TestKEDA(t *testing.T) {
 			t.Errorf("without a monitor: %d (%v)", n, err)
 		}
 	})
+}
+
+// TestKEDAAcrossFlips: while a stream goes to the gateway and back, the scaler sees what there is, or was until some seconds
+// ago, and an error at worst: no spike, no dip, no walk through the servers.
+func TestKEDAAcrossFlips(t *testing.T) {
+	t.Parallel()
+	ns := startOracle(t, nil)
+	b := startShadow(t, []string{ns.ClientURL()}, []string{"http://" + ns.MonitorAddr().String()})
+	js, err := jetstream.New(connect(t, b.URL))
+	noErr(t, err)
+	ctx := t.Context()
+	s, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
+	noErr(t, err)
+	c, err := s.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "C", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour})
+	noErr(t, err)
+	publish := func(n int) {
+		t.Helper()
+		for range n {
+			_, err := js.Publish(ctx, "s", nil)
+			noErr(t, err)
+		}
+	}
+	take := func(n int) {
+		t.Helper()
+		for range n {
+			m, err := c.Next(jetstream.FetchMaxWait(20 * time.Second))
+			noErr(t, err)
+			noErr(t, m.DoubleAck(ctx))
+		}
+	}
+	until(t, "the stream is watched", time.Minute, func() error { _, err := b.stream("S"); return err })
+	publish(100) // as many as are compared before a stream may move
+	take(100)
+	publish(17)
+	m, err := c.Next()
+	noErr(t, err) // outstanding all the way
+	lag := int64(17)
+	k := &scaler{endpoint: b.Monitor, account: "$G", stream: "S", consumer: "C"}
+	reaches := func(want int64) {
+		t.Helper()
+		when(t, fmt.Sprintf("lag %d", want), func() bool { n, err := k.lag(); return err == nil && n == want })
+	}
+	reaches(lag)
+	var seen []string // while it moves
+	polled := func(move func(string) (face.Move, error), before int64) {
+		t.Helper()
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for {
+				n, err := k.lag()
+				if err == nil && n != lag && n != before || errors.Is(err, errClusterWalk) {
+					seen = append(seen, fmt.Sprint(n, err))
+				}
+				select {
+				case <-stop:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+		}()
+		until(t, "the stream moves", 2*time.Minute, func() error { _, err := move("S"); return err })
+		time.Sleep(2 * time.Second)
+		close(stop)
+		<-stopped
+		if len(seen) > 0 {
+			t.Errorf("with a lag of %d the scaler saw %v", lag, seen)
+		}
+	}
+	polled(b.flip, lag)
+	take(2)
+	lag -= 2
+	reaches(lag)
+	polled(b.rollback, lag+2)
+	reaches(lag)
+	noErr(t, m.DoubleAck(ctx))
+	take(1)
+	reaches(lag - 2)
 }
 
 func scales(t *testing.T, p *process, url string) {
