@@ -178,6 +178,14 @@ func TestDrills(t *testing.T) {
 	if err != nil || strings.Count(out, "until 20") != 5 {
 		t.Errorf("%v\n%s", err, out)
 	}
+	// One whose load does not run has measured nothing: it has failed, and its gate with it, though one had passed before.
+	out, err = s.run("drill", drill.Partition, "--scope", "ORDERS", "--url", "nats://127.0.0.1:1")
+	if err == nil || !strings.Contains(out, "failed  not measured: the load cannot log in") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	want("G12", gate.Pass)
+	want("G13", gate.Fail)
+	s.gone(direct)
 }
 
 // TestDrillsAreRefused: a gateway that is not armed does itself no harm; and a drill that nothing came of is a failure.
@@ -217,15 +225,15 @@ func TestDrillStepDown(t *testing.T) {
 	noErr(t, err)
 	until(t, "a stream can be made", time.Minute, func() error {
 		_, err := direct.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{
-			Name: "ORDERS", Subjects: []string{"orders.>"}, Replicas: 3,
+			Name: "BILLS", Subjects: []string{"bills.>"}, Replicas: 3,
 		})
 		return err
 	})
 	s := supervise(t, urls, "")
-	until(t, "it is under watch", time.Minute, func() error { _, err := s.stream("ORDERS"); return err })
+	until(t, "it is under watch", time.Minute, func() error { _, err := s.stream("BILLS"); return err })
 	state := func() gate.State {
 		t.Helper()
-		for _, c := range s.gate("ORDERS", "G13").Checks {
+		for _, c := range s.gate("BILLS", "G13").Checks {
 			if c.Fact == gate.DrillStepdown {
 				return c.State
 			}
@@ -236,7 +244,7 @@ func TestDrillStepDown(t *testing.T) {
 	if got := state(); got != gate.Unknown {
 		t.Errorf("before: %s", got)
 	}
-	out, err := s.run("drill", drill.Stepdown, "--scope", "ORDERS", "--load", "100")
+	out, err := s.run("drill", drill.Stepdown, "--scope", "BILLS", "--load", "100")
 	t.Logf("%s", out)
 	if err != nil || state() != gate.Pass {
 		t.Fatalf("%v, %s", err, state())

@@ -42,8 +42,8 @@ func (c *remote) drillCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drill " + strings.Join(drill.Kinds, "|"),
 		Short: "Exercise a failure under load, as evidence for the gates",
-		Long: `Exercise a failure under load, as evidence for the gates. Each drill has a stream of its own, which is removed
-at the end; of this command's clients everything is accounted for: what was acknowledged, delivered, confirmed.
+		Long: `Exercise a failure under load, as evidence for the gates. Each drill has a stream of its own, which is
+removed at the end; of this command's clients everything is accounted for: what was acknowledged, delivered, confirmed.
 
   restart-writer  the log's writer is stopped as by a failed sync, and opened again from disk        G12, a day
   kill-gateway    the gateway is killed (SIGKILL), and its supervisor starts it again                G13, a week
@@ -51,8 +51,8 @@ at the end; of this command's clients everything is accounted for: what was ackn
   nats-stepdown   the servers choose another leader; not applicable to a single server               G13, a week
   flip-and-back   a stream is moved there and back                                                   G14, a day
 
-The first three are felt by all clients of the gateway, so it has to be armed: bus { drills: true }. An outcome counts for
-the image that was exercised, until it expires. Exit code 1: it failed; what could not be measured has failed.`,
+The first three are felt by all clients of the gateway, so it has to be armed: bus { drills: true }. An outcome counts
+for the image that was exercised, until it expires. Exit code 1: it failed; what could not be measured has failed.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return c.drill(cmd, args[0], &f) },
 	}

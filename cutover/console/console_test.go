@@ -128,7 +128,7 @@ func (s *stage) Status(context.Context) (*face.Status, error) {
 		At: at, Server: "gw-1", Version: "1.0", Mode: "shadow", Profile: gate.Production, Epoch: 41,
 		Verdict: "0 of 1 streams are served from here", Streams: slices.Clone(s.streams), Controls: s.parity.SelfTest(),
 		Hooks:  s.hooks,
-		Drills: []face.Drill{{ID: 4, Kind: "partition", State: "passed", Result: "0 lost", Started: at}},
+		Drills: []face.Drill{{ID: 4, Kind: "partition", State: "passed", Result: "0 lost", Started: at, Lapsed: "it has expired"}},
 		Servers: []face.ServerState{
 			{URL: "nats://n1:4222", Reachable: true, Dials: 1200}, {URL: "nats://n2:4222", Dials: 9, Failures: 9, LastError: "connection refused"},
 		},
@@ -258,6 +258,7 @@ func TestOverview(t *testing.T) {
 		"last rehearsed 3 h ago", "examined 400", "match 399 + mismatch 1", "digest DIFFERS", "≤ 37 twice", "$G/ORDERS:2",
 		"data, byte 1", "detected", "117 ms", "saturated: says nothing", "a copy is kept",
 		"1 of 3 connections go around the gateway", "10.3.1.9:4711", "connection refused", "KEDA/2.20", "In the way", "partition passed", "partition", "0 lost",
+		"does not count: it has expired",
 		"It can never be forced.", "NOT ENOUGH EVIDENCE", "G3", "UNKNOWN", "controls.ok_ticks is not measured")
 	wants(t, page, `<noscript><meta http-equiv="refresh"`, `href="console/plan?scope=%24G%2fORDERS&amp;do=flip"`, `aria-current="step"`)
 	for _, never := range []string{secret, token, "style=", "onclick", "<i>", "<script>", "ZgotmplZ"} {

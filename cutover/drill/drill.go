@@ -1,5 +1,5 @@
-// Package drill is about exercises: a failure is brought about on purpose while a load runs on a stream of the exercise's
-// own, and what came of it is evidence for the gates.
+// Package drill is about exercises: a failure is brought about on purpose while a load runs on a stream of the
+// exercise's own, and what came of it is evidence for the gates.
 //
 //	drill   what an exercise is
 //	judge   whether it was passed
@@ -16,8 +16,8 @@ import (
 
 // Kind of an exercise.
 const (
-	// RestartWriter stops the log's writer as a failed sync would: nothing more is acknowledged, what is queued fails, and
-	// the data directory is opened again from disk, within the process. Clients stay connected.
+	// RestartWriter stops the log's writer as a failed sync would: nothing more is acknowledged, what is queued fails,
+	// and the data directory is opened again from disk, within the process. Clients stay connected.
 	RestartWriter = "restart-writer"
 	// KillGateway ends the process with SIGKILL, and a supervisor starts it again.
 	KillGateway = "kill-gateway"
@@ -32,8 +32,8 @@ const (
 // Kinds are all of them.
 var Kinds = []string{RestartWriter, KillGateway, Partition, Stepdown, FlipAndBack}
 
-// DefaultLoad and MaxLoad are messages a second; a partition lasts DefaultCut unless it is said otherwise, and MaxCut at
-// most, which is below the time of the gateway's lease on the servers.
+// DefaultLoad and MaxLoad are messages a second; a partition lasts DefaultCut unless it is said otherwise, and MaxCut
+// at most, which is below the time of the gateway's lease on the servers.
 const (
 	DefaultLoad = 200
 	MaxLoad     = 5000

@@ -101,17 +101,18 @@ func (d *Drill) judgeFault(a *Account, l Limits, bad func(bool, string, ...any))
 		bad(d.Fault.Leads == "" || d.Fault.Leads == d.Fault.Led,
 			"not measured: the leader was %q, and then %q", d.Fault.Led, d.Fault.Leads)
 	}
-	bad(a.Recovery > limit, "it took %.1f s until everything worked again, at most %.0f s are allowed", a.Recovery, limit)
-	bad(a.Gap-length > limit, "nothing was acknowledged or delivered for %.1f s, at most %.0f s are allowed", a.Gap,
-		limit+length)
+	bad(a.Recovery > limit, "it took %.1f s until everything worked again, at most %.0f s are allowed",
+		a.Recovery, limit)
+	bad(a.Gap-length > limit, "nothing was acknowledged or delivered for %.1f s, at most %.0f s are allowed",
+		a.Gap, limit+length)
 }
 
 // summary is the result of an exercise that was passed.
 func (d *Drill) summary() string {
 	a := d.Account
-	out := fmt.Sprintf("lost 0, stored twice 0, again behind a confirmed ack 0; %d acknowledged, %d of them behind the "+
-		"fault, %d attempts made again, %d redelivered; nothing came through for %.2f s at most", a.Published, a.After,
-		a.Retried, a.Redelivered, a.Gap)
+	out := fmt.Sprintf("lost 0, stored twice 0, again behind a confirmed ack 0; %d acknowledged, %d of them behind "+
+		"the fault, %d attempts made again, %d redelivered; nothing came through for %.2f s at most",
+		a.Published, a.After, a.Retried, a.Redelivered, a.Gap)
 	if a.Recovery > 0 {
 		out += fmt.Sprintf(", all worked again after %.2f s", a.Recovery)
 	}

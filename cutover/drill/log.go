@@ -41,9 +41,9 @@ type document struct {
 	Drills []Drill `json:"drills"`
 }
 
-// OpenLog reads the exercises in dir. A file that cannot be read is put aside, which err says: then there is no evidence,
-// and the Log is to be used all the same. Exercises that the end of the process has interrupted have failed; those that
-// were to end it wait for their account.
+// OpenLog reads the exercises in dir. A file that cannot be read is put aside, which err says: then there is no
+// evidence, and the Log is to be used all the same. Exercises that the end of the process has interrupted have failed;
+// those that were to end it wait for their account.
 func OpenLog(dir string) (l *Log, err error) {
 	l = &Log{dir: dir}
 	data, err := os.ReadFile(l.path()) //nolint:gosec // the operator's own directory
@@ -189,8 +189,8 @@ func (l *Log) Get(id uint64) (Drill, error) {
 	return Drill{}, fmt.Errorf("%w: %d", ErrNone, id)
 }
 
-// Last returns the exercise of a kind that says most about a program: its own last one that has ended, else the last one
-// of another.
+// Last returns the exercise of a kind that says most about a program: its own last one that has ended, else the last
+// one of another.
 func (l *Log) Last(kind, image string) (found Drill, ok bool) {
 	for _, d := range l.List() {
 		if d.Kind == kind && d.State != Running && (d.Image == image || !ok || found.Image != image) {

@@ -58,7 +58,8 @@ func (a *api) drillFault(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if q.Seconds < 0 || q.Seconds > drill.MaxCut.Seconds() {
-		return nil, bad("seconds: give up to %.0f: beyond that another gateway may take the lease", drill.MaxCut.Seconds())
+		return nil, bad("seconds: give up to %.0f: beyond that another gateway may take the lease",
+			drill.MaxCut.Seconds())
 	}
 	return a.Engine.DrillFault(r.Context(), q)
 }

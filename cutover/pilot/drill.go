@@ -40,7 +40,7 @@ type drills struct {
 }
 
 // open reads the evidence. That it is gone keeps no gateway from serving: the gates say so.
-func (d *drills) open(o *Options) error {
+func (d *drills) open(o *Options) {
 	d.limits = drill.DefaultLimits
 	if o.Profile == gate.Drill {
 		d.limits = drill.PatientLimits
@@ -49,7 +49,6 @@ func (d *drills) open(o *Options) error {
 	if d.log, err = drill.OpenLog(o.Dir); err != nil {
 		o.Logger.Warn("The evidence of drills is not complete: {error}", slog.Any("error", err))
 	}
-	return nil
 }
 
 // Drills implements face.Engine.
@@ -89,8 +88,8 @@ func (p *Pilot) mayDrill(kind, account string) error {
 	case p.o.Mode == ModeNATS:
 		return fmt.Errorf("%w: in bus mode nats no stream is moved, and there is nothing to exercise", face.ErrRefused)
 	case drill.Armed(kind) && !p.o.Faults.Allowed:
-		return fmt.Errorf("%w: drill %s is not armed, since all clients feel it: set bus { drills: true } and start the "+
-			"gateway anew, under a supervisor that starts it again when it is killed", face.ErrRefused, kind)
+		return fmt.Errorf("%w: drill %s is not armed, since all clients feel it: set bus { drills: true } and start "+
+			"the gateway anew, under a supervisor that starts it again when it is killed", face.ErrRefused, kind)
 	case p.o.Conns[account] == nil:
 		return fmt.Errorf("%w: the gateway has no login of its own in account %s: bus { accounts { %q { ... } } }",
 			face.ErrRefused, account, account)
@@ -210,7 +209,8 @@ func (p *Pilot) DrillReport(_ context.Context, r face.DrillReportRequest) (*face
 		defer cancel()
 		after, err := p.settleDrill(ctx, &d)
 		if err != nil {
-			p.keptDrill(p.drills.log.End(d.ID, drill.Failed, "the gateway could not see what has become of it: "+err.Error()))
+			why := "the gateway could not see what has become of it: " + err.Error()
+			p.keptDrill(p.drills.log.End(d.ID, drill.Failed, why))
 			return
 		}
 		if _, err = p.drills.log.Change(d.ID, func(d *drill.Drill) error {

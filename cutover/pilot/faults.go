@@ -23,8 +23,8 @@ func scopeOf(d *drill.Drill) cutover.Scope {
 	return cutover.Scope{Account: d.Scope.Account, Stream: d.Stream}
 }
 
-// prepareDrill does what comes before an exercise's load, or the whole of one without a load. While the state is Running
-// it is not at its end.
+// prepareDrill does what comes before an exercise's load, or the whole of one without a load. While the state is
+// Running it is not at its end.
 func (p *Pilot) prepareDrill(ctx context.Context, d *drill.Drill) (state drill.State, result string, err error) {
 	id := fmt.Sprintf("%d_%x", d.ID, d.Started.Unix()) // no other's, also when the data directory is a new one
 	name, subject := scratchPrefix+clean(p.o.Server)+"_DRILL_"+id, "_EHDB.drill."+clean(p.o.Server)+"."+id
@@ -115,8 +115,8 @@ func (p *Pilot) sight(ctx context.Context, scope cutover.Scope) (*drill.Sight, e
 		return nil, err
 	}
 	s := &drill.Sight{
-		At: time.Now().UTC(), Process: p.start.UTC().Round(0), Epoch: st.Epoch, Here: here.LastSeq, There: there.LastSeq,
-		Messages: here.Msgs,
+		At: time.Now().UTC(), Process: p.start.UTC().Round(0), Epoch: st.Epoch,
+		Here: here.LastSeq, There: there.LastSeq, Messages: here.Msgs,
 	}
 	if f := p.o.Faults.Reopens; f != nil {
 		s.Reopens = f()
@@ -129,40 +129,42 @@ func (p *Pilot) sight(ctx context.Context, scope cutover.Scope) (*drill.Sight, e
 }
 
 // settlePoll is how often it is looked whether both sides have become equal.
-const settlePoll = 100 * time.Millisecond
+const settlePoll = 250 * time.Millisecond
 
-// settleDrill waits until both sides of an exercise's stream are equal, and compares them. That they do not become so is
-// in what it returns.
-func (p *Pilot) settleDrill(ctx context.Context, d *drill.Drill) (s *drill.Sight, err error) {
-	for scope := scopeOf(d); ; {
-		try, cancel := context.WithTimeout(ctx, 5*time.Second) //nolint:mnd // as long as calls to the servers take
-		seen, failure := p.sight(try, scope)
-		if failure == nil && seen.Unequal == "" {
-			if st, err := p.parity.Verify(try, scope, seen.Here); err != nil {
-				seen.Unequal = err.Error()
-			} else {
-				seen.Examined, seen.Diverged = st.Counts.Examined, st.Counts.Diverged()
-			}
-		}
-		cancel()
-		if failure == nil {
-			s = seen
-			if s.Unequal == "" && s.Diverged == 0 && s.Examined >= s.Messages {
-				return s, nil
-			}
-			if s.Unequal == "" && s.Examined < s.Messages {
-				s.Unequal = fmt.Sprintf("%d of %d messages were compared", s.Examined, s.Messages)
-			}
+// settleDrill waits until both sides of an exercise's stream are equal, and compares them. That they do not become so
+// is in what it returns.
+func (p *Pilot) settleDrill(ctx context.Context, d *drill.Drill) (*drill.Sight, error) {
+	for {
+		s, err := p.compared(ctx, scopeOf(d))
+		if err == nil && s.Unequal == "" && s.Diverged == 0 {
+			return s, nil
 		}
 		select {
 		case <-time.After(settlePoll):
 		case <-ctx.Done():
-			if s == nil {
-				err = failure
-			}
 			return s, err
 		}
 	}
+}
+
+// compared is sight with a comparison of all messages, if both sides are as far.
+func (p *Pilot) compared(ctx context.Context, scope cutover.Scope) (*drill.Sight, error) {
+	const limit = 5 * time.Second // as long as calls to the servers take
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	s, err := p.sight(ctx, scope)
+	if err != nil || s.Unequal != "" {
+		return s, err
+	}
+	st, err := p.parity.Verify(ctx, scope, s.Here)
+	s.Examined, s.Diverged = st.Counts.Examined, st.Counts.Diverged()
+	switch {
+	case err != nil:
+		s.Unequal = err.Error()
+	case s.Examined < s.Messages:
+		s.Unequal = fmt.Sprintf("%d of %d messages were compared", s.Examined, s.Messages)
+	}
+	return s, nil
 }
 
 // breakDown brings a fault about, and notes how.

@@ -145,9 +145,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	if p.lease, err = newLease(o.Dir); err != nil {
 		return nil, err
 	}
-	if err := p.drills.open(&o); err != nil {
-		return nil, err
-	}
+	p.drills.open(&o)
 	if err := p.hold(ctx); err != nil {
 		return nil, err
 	}

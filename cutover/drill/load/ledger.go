@@ -153,8 +153,8 @@ func (l *ledger) note(err error, began time.Time) {
 	l.bother(err, began)
 }
 
-// bother is note with mu held. What waited for an answer in vain has met the trouble any time since it began, so it says
-// nothing against what began later and came through.
+// bother is note with mu held. What waited for an answer in vain has met the trouble any time since it began, so it
+// says nothing against what began later and came through.
 func (l *ledger) bother(err error, began time.Time) {
 	if l.done {
 		return

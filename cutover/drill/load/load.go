@@ -6,6 +6,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,15 +45,15 @@ type Options struct {
 type Load struct {
 	o        Options
 	pub, sub *nats.Conn
-	js       jetstream.JetStream
+	out, in  jetstream.JetStream // over pub and sub
 	ledger   ledger
 
-	publishing, taking context.Context
-	stop, rest, give   context.CancelFunc
-	answering          context.Context
-	publishers, takers sync.WaitGroup
-	limiter            *rate.Limiter
-	workJS             jetstream.JetStream
+	// New messages are published until publishing ends, those that were begun until answering ends, and messages are
+	// taken until taking ends.
+	publishing, answering, taking context.Context
+	stop, give, rest              context.CancelFunc
+	publishers, takers            sync.WaitGroup
+	limiter                       *rate.Limiter
 }
 
 // Start connects and begins. It returns when messages are acknowledged and delivered, or with the reason why not.
@@ -66,8 +67,8 @@ func Start(ctx context.Context, o Options) (*Load, error) {
 		l.pub.Close()
 		return nil, err
 	}
-	if l.js, err = jetstream.New(l.pub); err == nil {
-		l.workJS, err = jetstream.New(l.sub)
+	if l.out, err = jetstream.New(l.pub); err == nil {
+		l.in, err = jetstream.New(l.sub)
 	}
 	if err != nil {
 		l.close()
@@ -86,25 +87,16 @@ func Start(ctx context.Context, o Options) (*Load, error) {
 
 // begun waits for the first messages.
 func (l *Load) begun() error {
-	for end := time.Now().Add(startTime); ; time.Sleep(lookEvery) {
-		a := l.ledger.sum()
-		if a.Published > 0 && a.Confirmed > 0 {
-			return nil
-		}
-		if time.Now().After(end) {
-			l.Abandon()
-			return fmt.Errorf("the load does not run: %d messages acknowledged, %d delivered and their acks confirmed: %s; "+
-				"the login needs to publish to %s, $JS.API.> and $JS.ACK.>", a.Published, a.Confirmed,
-				orNothing(a.LastError), l.o.Subject)
-		}
+	ctx, cancel := context.WithTimeout(l.answering, startTime)
+	defer cancel()
+	if l.until(ctx, func(a *drill.Account) bool { return a.Published > 0 && a.Confirmed > 0 }) == nil {
+		return nil
 	}
-}
-
-func orNothing(s string) string {
-	if s == "" {
-		return "no answer"
-	}
-	return s
+	l.Abandon()
+	a := l.ledger.sum()
+	return fmt.Errorf("the load does not run: %d messages acknowledged, %d delivered and their acks confirmed: %s; the "+
+		"login needs to publish to %s, $JS.API.> and $JS.ACK.>", a.Published, a.Confirmed,
+		cmp.Or(a.LastError, "no answer"), l.o.Subject)
 }
 
 // connect makes a connection that comes back for ever, and never keeps for later what cannot be sent now.
@@ -131,7 +123,7 @@ func (l *Load) publish() {
 		for {
 			began := time.Now()
 			try, cancel := context.WithTimeout(l.answering, tryTime)
-			ack, err := l.js.Publish(try, l.o.Subject, []byte(id), jetstream.WithMsgID(id))
+			ack, err := l.out.Publish(try, l.o.Subject, []byte(id), jetstream.WithMsgID(id))
 			cancel()
 			if err == nil {
 				l.ledger.acked(id, ack.Sequence, floor, began)
@@ -161,7 +153,7 @@ func (l *Load) take() {
 		var err error
 		if c == nil {
 			try, cancel := context.WithTimeout(l.taking, tryTime)
-			c, err = l.workJS.Consumer(try, l.o.Stream, l.o.Consumer)
+			c, err = l.in.Consumer(try, l.o.Stream, l.o.Consumer)
 			cancel()
 		}
 		if err == nil {
@@ -213,8 +205,10 @@ func (l *Load) Fault() { l.ledger.fault() }
 // Lasts says how long the fault goes on: what comes back is timed from its end.
 func (l *Load) Lasts(d time.Duration) { l.ledger.lasts(d) }
 
-// Enough is how many messages show that everything works.
-func (l *Load) Enough() uint64 { return max(drill.DefaultLimits.Messages, uint64(2*l.o.Rate)) } //nolint:gosec,mnd // two seconds
+// Enough is how many messages show that everything works: two seconds of them.
+func (l *Load) Enough() uint64 {
+	return max(drill.DefaultLimits.Messages, uint64(2*max(l.o.Rate, 0))) //nolint:gosec,mnd // not negative
+}
 
 // Steady waits until enough messages were acknowledged and delivered ahead of the fault. An error is that of ctx.
 func (l *Load) Steady(ctx context.Context) error {
