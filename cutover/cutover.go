@@ -85,6 +85,23 @@ type Reader interface {
 	Get(ctx context.Context, seq uint64) (*Record, error)
 }
 
+// Bounded is a Reader that asks for records ahead, and can be told where to stop.
+type Bounded interface {
+	// ReadTo is Read up to last, which is the last record that is given, or asked for.
+	ReadTo(ctx context.Context, from, last uint64, fn func(r *Record, err error) bool) error
+}
+
+// ReadTo is Read up to last, which a Bounded is told.
+func ReadTo(ctx context.Context, from Reader, first, last uint64, fn func(r *Record, err error) bool) error {
+	if b, ok := from.(Bounded); ok {
+		return b.ReadTo(ctx, first, last, fn)
+	}
+	return from.Read(ctx, first, func(r *Record, err error) bool {
+		var bad *UnreadableError
+		return (r == nil || r.Seq <= last) && (!errors.As(err, &bad) || bad.Seq <= last) && fn(r, err)
+	})
+}
+
 // UnreadableError is a record that is there and cannot be read.
 type UnreadableError struct {
 	Seq uint64

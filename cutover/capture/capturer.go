@@ -32,7 +32,8 @@ type Options struct {
 	Reconcile time.Duration
 	// Flush bounds how long Stop waits for what was read to be written; default 5 s.
 	Flush time.Duration
-	// Copied is told how old records are when they are durable here, once for each batch. May be nil; must be quick.
+	// Copied is told how old records are when they are durable here, once for each batch of those that came while
+	// nothing was behind. May be nil; must be quick.
 	Copied func(lag time.Duration, records int)
 	Logger *slog.Logger
 }

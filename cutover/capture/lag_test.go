@@ -54,3 +54,29 @@ func TestCaptureLagIsOfTheOldest(t *testing.T) {
 		t.Errorf("lags of what was written together: %v, want one above %v", together, age)
 	}
 }
+
+// TestCaptureLagIsNotOfWhatIsOld: the age of what was stored before it was copied is no lag. A window measured from it would
+// be as wide as it gets until thousands of newer messages have come.
+func TestCaptureLagIsNotOfWhatIsOld(t *testing.T) {
+	w := newWorld(t)
+	w.add(&nats.StreamConfig{Name: "S", Subjects: []string{"s"}})
+	w.publish(20, on("s"))
+	const age = time.Second
+	time.Sleep(age)
+	lags := make(chan time.Duration, 100)
+	c := w.capture("S", func(o *Options) { o.Copied = func(lag time.Duration, _ int) { lags <- lag } })
+	w.await("a copy", func() bool { return c.Status().State == StateLive && c.Status().Applied == 20 })
+	w.publish(3, on("s"))
+	w.await("the rest", func() bool { return c.Status().Applied == 23 })
+	c.Stop()
+	close(lags)
+	n := 0
+	for lag := range lags {
+		if n++; lag >= age {
+			t.Errorf("a lag of %v", lag)
+		}
+	}
+	if n == 0 {
+		t.Error("no lag was measured")
+	}
+}

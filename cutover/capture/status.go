@@ -60,6 +60,7 @@ type status struct {
 	rate    meter
 	cfgErr  error
 	trouble string // why nothing can be written; empty: it can
+	caught  int64  // when this cycle had first caught up, in Unix nanoseconds; 0: not yet
 }
 
 // stuck notes why nothing can be written (empty: it can), and reports whether that is news.
@@ -110,15 +111,26 @@ func (s *status) enter(state State, reason string) bool {
 	if s.state != state {
 		s.since = time.Now()
 	}
+	if state == StateLive && s.caught == 0 {
+		s.caught = s.since.UnixNano()
+	}
 	s.state, s.reason = state, reason
 	return true
+}
+
+// followed reports whether a record of that time was stored while everything before it was here: how long it took to
+// get here is lag, and not the age of what is copied because it was there before.
+func (s *status) followed(at int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.caught != 0 && at >= s.caught
 }
 
 // begin is for the start of a cycle.
 func (s *status) begin(theirs server.StreamState, to cutover.Copy) {
 	at, _ := to.Progress()
 	s.mu.Lock()
-	s.last, s.goal, s.running, s.trouble = at, theirs.LastSeq, true, ""
+	s.last, s.goal, s.running, s.trouble, s.caught = at, theirs.LastSeq, true, "", 0
 	s.mu.Unlock()
 	s.enter(StateBackfilling, "")
 }

@@ -138,7 +138,7 @@ func (w *writer) once(ctx context.Context, batch []cutover.Record) error {
 }
 
 func (w *writer) report(batch []cutover.Record) {
-	if w.c.o.Copied == nil {
+	if w.c.o.Copied == nil || !w.c.status.followed(batch[0].Time) {
 		return
 	}
 	w.c.o.Copied(max(time.Since(time.Unix(0, batch[0].Time)), 0), len(batch))

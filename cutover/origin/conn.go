@@ -77,6 +77,8 @@ type Conn struct {
 	log *slog.Logger
 	nc  *nats.Conn
 
+	inbox inbox
+
 	mu      sync.Mutex
 	state   Status
 	streams map[string]*Stream

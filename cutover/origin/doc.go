@@ -2,6 +2,7 @@
 //
 //	conn     the connection: credentials, its state
 //	request  one call of the JetStream API, with a deadline and what it was about in every error
+//	batch    many calls at a time for records
 //	stream   a stream of the servers as cutover.Upstream: read by sequence
 //	list     what streams there are
 //

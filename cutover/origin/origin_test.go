@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,6 +164,11 @@ func TestRead(t *testing.T) {
 		if _, err := s.Get(t.Context(), seq); !errors.Is(err, cutover.ErrNoRecord) {
 			t.Errorf("record %d: %v", seq, err)
 		}
+	}
+	var few []uint64
+	check(t, s.ReadTo(t.Context(), 2, 5, func(r *cutover.Record, _ error) bool { few = append(few, r.Seq); return true }))
+	if !slices.Equal(few, []uint64{2, 4, 5}) {
+		t.Errorf("read %v", few)
 	}
 	st, err := s.State(t.Context(), true)
 	check(t, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -13,10 +14,11 @@ import (
 )
 
 const (
-	maxWindow = 128                    // records asked for at a time
-	minWindow = 8                      // likewise, while nothing is known of their size
-	atOnce    = 4 << 20                // bytes that are on their way at a time, roughly
-	pollEvery = 250 * time.Millisecond // the servers are asked for what nobody told of
+	maxWindow   = 1024                   // records asked for at a time
+	minWindow   = 8                      // likewise, while nothing is known of their size
+	firstWindow = 128                    // likewise, by who may not want more
+	atOnce      = 4 << 20                // bytes that are on their way at a time, roughly
+	pollEvery   = 250 * time.Millisecond // the servers are asked for what nobody told of
 )
 
 // Stream is a stream of the servers. It implements cutover.Upstream.
@@ -118,13 +120,11 @@ func (s *Stream) get(ctx context.Context, req server.JSApiMsgGetRequest) (*cutov
 	if err := s.c.ask(ctx, "STREAM.MSG.GET."+s.name, &req, &resp, &resp.ApiResponse); err != nil {
 		return nil, err
 	}
-	m := resp.Message
-	if m == nil || req.NextFor == "" && m.Sequence != req.Seq {
-		return nil, errors.New("an answer that is not about this record")
+	seq := req.Seq
+	if req.NextFor != "" {
+		seq = 0
 	}
-	return &cutover.Record{
-		Seq: m.Sequence, Time: m.Time.UnixNano(), Subject: []byte(m.Subject), Header: m.Header, Data: m.Data,
-	}, nil
+	return recordOf(&resp, seq)
 }
 
 // next returns the first record at or after seq.
@@ -155,13 +155,14 @@ func (s *Stream) look(ctx context.Context) (h horizon, first uint64, err error) 
 // errLeader says that holes may be none: who did not find records is not who told of the stream's end.
 var errLeader = errors.New("the stream has got another leader")
 
-// window returns the records from seq on that are not above last, a window of them at most, and where to go on: at seq
-// if there is nothing yet. h is where the stream ended before; nil: that is not known.
-func (s *Stream) window(ctx context.Context, seq, last uint64, h *horizon) ([]cutover.Record, uint64, error) {
-	end := min(last, seq+s.nextWidth()-1)
+// window returns the records from seq on that are not above last, width of them at most, and where to go on: at seq if
+// there is nothing yet. h is where the stream ended before; nil: that is not known.
+func (s *Stream) window(ctx context.Context, seq, width, last uint64, h *horizon) ([]cutover.Record, uint64, error) {
+	end := min(last, seq+min(width, s.nextWidth())-1)
 	found := make([]*cutover.Record, end-seq+1)
 	holes, err := s.gets(ctx, seq, found)
 	if err != nil {
+		s.narrow()
 		return nil, seq, err
 	}
 	if holes > 0 && h == nil {
@@ -201,38 +202,6 @@ func (s *Stream) window(ctx context.Context, seq, last uint64, h *horizon) ([]cu
 	return s.compact(found), on, nil
 }
 
-// gets fills what is nil of found, whose first is the record at seq, and returns how many are not there.
-func (s *Stream) gets(ctx context.Context, seq uint64, found []*cutover.Record) (holes int, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var all sync.WaitGroup
-	for i := range found {
-		if found[i] != nil {
-			continue
-		}
-		at := seq + uint64(i) //nolint:gosec // an index
-		all.Go(func() {
-			r, err := s.get(ctx, server.JSApiMsgGetRequest{Seq: at})
-			switch {
-			case err == nil:
-				found[i] = r
-			case !errors.Is(err, cutover.ErrNoRecord):
-				cancel(fmt.Errorf("record %d: %w", at, err))
-			}
-		})
-	}
-	all.Wait()
-	if ctx.Err() != nil {
-		return 0, context.Cause(ctx)
-	}
-	for _, r := range found {
-		if r == nil {
-			holes++
-		}
-	}
-	return holes, nil
-}
-
 // compact returns the records that are there, and takes note of their size.
 func (s *Stream) compact(found []*cutover.Record) []cutover.Record {
 	var batch []cutover.Record
@@ -253,6 +222,13 @@ func (s *Stream) nextWidth() uint64 {
 	return s.width
 }
 
+// narrow begins with small windows again, after one that failed: what was asked for may have been too much at a time.
+func (s *Stream) narrow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.width = minWindow
+}
+
 // adapt makes the next window as wide as records of the size of these allow.
 func (s *Stream) adapt(records, size int) {
 	fits := maxWindow
@@ -266,13 +242,20 @@ func (s *Stream) adapt(records, size int) {
 
 // Read implements cutover.Reader: up to what the stream has when it is called.
 func (s *Stream) Read(ctx context.Context, from uint64, fn func(*cutover.Record, error) bool) error {
+	return s.ReadTo(ctx, from, math.MaxUint64, fn)
+}
+
+// ReadTo implements cutover.Bounded.
+func (s *Stream) ReadTo(ctx context.Context, from, last uint64, fn func(*cutover.Record, error) bool) error {
 	h, first, err := s.look(ctx)
 	if err != nil {
 		return s.c.fail(s.name, "reading it", err)
 	}
-	for seq := max(from, first, 1); seq <= h.last; {
+	last = min(last, h.last)
+	width := uint64(firstWindow) // and doubles: who ends early has not asked for much
+	for seq := max(from, first, 1); seq <= last; width = min(2*width, maxWindow) {
 		var batch []cutover.Record
-		if batch, seq, err = s.window(ctx, seq, h.last, &h); err != nil {
+		if batch, seq, err = s.window(ctx, seq, width, last, &h); err != nil {
 			return s.c.fail(s.name, "reading it", err)
 		}
 		for i := range batch {
@@ -317,7 +300,7 @@ func (s *Stream) followTo(
 	ctx context.Context, seq, last uint64, h *horizon, fn func(batch []cutover.Record, live bool) error,
 ) (uint64, error) {
 	for seq <= last {
-		batch, on, err := s.window(ctx, seq, last, h)
+		batch, on, err := s.window(ctx, seq, maxWindow, last, h)
 		if err != nil {
 			return seq, s.c.fail(s.name, "following it", err)
 		}

@@ -37,7 +37,7 @@ type Pair struct {
 
 const (
 	// chunk is how many records of a side are looked at together.
-	chunk = 16 << 10
+	chunk = 4 << 10
 	// maxOpen is how many sequences are looked at again until they are equal, or settled to be different.
 	maxOpen = 4096
 	// recentHashes is how many of the last contents are known again when the copy has one in another place.
@@ -201,13 +201,14 @@ const maxTail = 100
 
 // overdue looks at what is above the copy's last sequence: what is older than the window should be there.
 func (p *Pair) overdue(ctx context.Context, g *Progress, b bounds, end uint64) error {
-	as, more, err := readItems(ctx, p.Authority, g.Through+1, min(end, b.last), chunk)
+	as, more, err := readItems(ctx, p.Authority, reach{g.Through + 1, min(end, b.last), chunk, p.Settled})
 	if err != nil {
 		return err
 	}
 	all := end
 	if more {
-		end, g.tail.cut = as[len(as)-1].seq, true
+		end = as[len(as)-1].seq
+		g.tail.cut = as[len(as)-1].time <= p.Settled
 	}
 	ls, end := p.ledgerItems(b, g.Through+1, end)
 	err = join(as, nil, ls, end, func(seq uint64, s sight) bool {
@@ -230,14 +231,14 @@ func (p *Pair) overdue(ctx context.Context, g *Progress, b bounds, end uint64) e
 // step compares up to chunk records behind g.Through. young says that it ended at something that is too young.
 func (p *Pair) step(ctx context.Context, g *Progress, b bounds, end uint64) (_ int, young bool, err error) {
 	from := g.Through + 1
-	as, more, err := readItems(ctx, p.Authority, from, min(end, b.last), chunk)
+	as, more, err := readItems(ctx, p.Authority, reach{from, min(end, b.last), chunk, p.Settled})
 	if err != nil {
 		return 0, false, err
 	}
 	if more {
 		end = as[len(as)-1].seq
 	}
-	cs, more, err := readItems(ctx, p.Copy, from, min(end, max(b.last, b.copyLast)), chunk)
+	cs, more, err := readItems(ctx, p.Copy, reach{from, min(end, max(b.last, b.copyLast)), chunk, math.MaxInt64})
 	if err != nil {
 		return 0, false, err
 	}

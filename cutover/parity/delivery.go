@@ -277,20 +277,18 @@ func (c *Consumer) addsUp(drift int64, wanted *roaring64.Bitmap) bool {
 // name names the stranded sequences that are older than the window. Younger ones may be on their way.
 func (d *DeliveryCheck) name(ctx context.Context, r *ConsumerReport, stranded *roaring64.Bitmap) error {
 	horizon := d.Now.Add(-d.Window).UnixNano()
-	looked := 0
-	for it := stranded.Iterator(); it.HasNext(); {
-		seq := it.Next()
-		if looked++; looked > maxStranded { // as old as the ones before them, or about to be
-			r.Stranded++
-			continue
-		}
-		rec, err := d.Stored.Get(ctx, seq)
-		switch {
-		case errors.Is(err, cutover.ErrNoRecord):
-			continue
-		case err != nil && !unreadable(err):
-			return err
-		case err == nil && rec.Time > horizon:
+	var first []uint64
+	for it := stranded.Iterator(); it.HasNext() && len(first) < maxStranded; {
+		first = append(first, it.Next())
+	}
+	r.Stranded = stranded.GetCardinality() - uint64(len(first)) // as old as those, or about to be
+	items, err := readThese(ctx, d.Stored, first)
+	if err != nil {
+		return err
+	}
+	for _, seq := range first {
+		it := items[seq]
+		if it == nil || it.err == nil && it.time > horizon {
 			continue
 		}
 		r.Stranded++

@@ -120,7 +120,16 @@ func (e *Engine) Attach(s Stream) error {
 	}
 	e.store.forget(s.Scope)
 	e.streams[s.Scope] = w
+	e.hurry()
 	return nil
+}
+
+// hurry makes Run compare now.
+func (e *Engine) hurry() {
+	select {
+	case e.kick <- struct{}{}:
+	default:
+	}
 }
 
 // Detach stops comparing a stream and forgets its findings.

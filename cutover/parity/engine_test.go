@@ -395,3 +395,48 @@ func TestBook(t *testing.T) {
 		t.Fatal(since, ok, ranges)
 	}
 }
+
+// reading counts the records that are read of a stream.
+type reading struct {
+	*memory
+	records int
+}
+
+func (r *reading) Read(ctx context.Context, from uint64, fn func(*cutover.Record, error) bool) error {
+	return r.memory.Read(ctx, from, func(rec *cutover.Record, err error) bool {
+		r.records++
+		return fn(rec, err)
+	})
+}
+
+// TestYoungIsNotRead: what is too young to be compared is not read, however much of it there is: else each look at a busy
+// stream takes as long as the window is wide. What is old enough before it is compared all the same.
+func TestYoungIsNotRead(t *testing.T) {
+	now := time.Now()
+	a := &reading{memory: &memory{}}
+	for seq := uint64(1); seq <= 5000; seq++ {
+		at := now
+		if seq <= 40 {
+			at = now.Add(-time.Hour)
+		}
+		a.memory.records = append(a.memory.records, cutover.Record{Seq: seq, Time: at.UnixNano(), Subject: []byte("s")})
+		a.last = seq
+	}
+	c := &reading{memory: &memory{records: a.memory.records, last: a.last}}
+	p := &Pair{
+		Scope: testScope, Authority: a, Copy: c, Config: &server.StreamConfig{}, Now: now.UnixNano(),
+		Settled: now.Add(-time.Minute).UnixNano(), Expected: math.MaxUint64,
+	}
+	g := &Progress{}
+	for range 3 {
+		if _, err := Compare(t.Context(), p, g, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := g.Counts(); n.By[Match] != 40 || n.By[Pending] != 4960 || !n.Accounted() {
+		t.Errorf("counts %+v", n.Map())
+	}
+	if a.records > 60 || c.records > 60 {
+		t.Errorf("%d and %d records were read for 40 that are old enough", a.records, c.records)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -37,25 +38,20 @@ const confirmations = 256
 
 // confirm looks at what was not equal once more, since the sides were read one after the other.
 func (p *Pair) confirm(ctx context.Context, b bounds, seen []sighted) error {
-	found := 0
+	var doubts []*doubt
 	for i := range seen {
-		if seen[i].d == nil {
-			continue
-		}
-		if found == 0 {
-			var err error
-			if b, err = p.authorityNow(ctx, b); err != nil {
-				return err
-			}
-		}
-		if found++; found > confirmations {
-			break
-		}
-		if err := p.reread(ctx, b, seen[i].d); err != nil {
-			return err
+		if d := seen[i].d; d != nil && !d.final() && len(doubts) < confirmations {
+			doubts = append(doubts, d)
 		}
 	}
-	return nil
+	if len(doubts) == 0 {
+		return nil
+	}
+	b, err := p.authorityNow(ctx, b)
+	if err != nil {
+		return err
+	}
+	return p.reread(ctx, b, doubts)
 }
 
 // settle compares what was not equal with what is in the wrong place, and counts it.
@@ -87,27 +83,38 @@ func (p *Pair) authorityNow(ctx context.Context, b bounds) (bounds, error) {
 	return b, nil
 }
 
-// reread looks at a doubt anew.
-func (p *Pair) reread(ctx context.Context, b bounds, d *doubt) error {
-	a, err := readOne(ctx, p.Authority, d.seq)
+// reread looks at doubts anew, which ascend. After an error they are as before.
+func (p *Pair) reread(ctx context.Context, b bounds, doubts []*doubt) error {
+	seqs := make([]uint64, len(doubts))
+	for i, d := range doubts {
+		seqs[i] = d.seq
+	}
+	as, err := readThese(ctx, p.Authority, seqs)
 	if err != nil {
 		return err
 	}
-	c, err := readOne(ctx, p.Copy, d.seq)
+	cs, err := readThese(ctx, p.Copy, seqs)
 	if err != nil {
 		return err
 	}
-	d.a, d.c = a, c
-	d.state, d.reason = p.classify(b, d.seq, d.sight)
-	if d.state == Superseded && c != nil && p.Now-d.since > p.Removal {
-		d.state, d.reason = Extra, "the authority has removed it, and the copy keeps it"
+	for _, d := range doubts {
+		d.a, d.c = as[d.seq], cs[d.seq]
+		d.state, d.reason = p.classify(b, d.seq, d.sight)
+		if d.state == Superseded && d.c != nil && p.Now-d.since > p.Removal {
+			d.state, d.reason = Extra, "the authority has removed it, and the copy keeps it"
+		}
 	}
 	return nil
 }
 
+// final reports whether a doubt cannot change any more: what was removed everywhere does not come back.
+func (d *doubt) final() bool {
+	return d.state == Match || d.state == Ignored || d.state == Superseded && d.c == nil
+}
+
 // keep remembers a doubt that may change. What was removed everywhere does not.
 func (g *Progress) keep(d *doubt) {
-	if d.state == Match || d.state == Ignored || d.state == Superseded && d.c == nil {
+	if d.final() {
 		return
 	}
 	if len(g.open) >= maxOpen || d.state == Superseded && len(g.open) >= maxOpen/2 {
@@ -199,27 +206,23 @@ func (p *Pair) again(ctx context.Context, g *Progress, b bounds) error {
 		open = open[:confirmations]
 	}
 	g.next = open[len(open)-1].seq + 1
-	was := make([]State, len(open))
-	var failure error
+	slices.SortFunc(open, func(a, b *doubt) int { return cmp.Compare(a.seq, b.seq) })
+	was := make([]doubt, len(open))
 	for i, d := range open {
-		was[i] = d.state
-		reason := d.reason
-		if failure = p.reread(ctx, b, d); failure != nil {
-			d.state, d.reason = was[i], reason
-			open = open[:i]
-			break
-		}
-		g.changed(was[i], reason, d)
+		was[i] = *d
+	}
+	if err := p.reread(ctx, b, open); err != nil {
+		return err
+	}
+	for i, d := range open {
+		g.changed(was[i].state, was[i].reason, d)
 	}
 	p.displaced(g, nil)
 	for i, d := range open {
-		if d.state != was[i] {
+		if d.state != was[i].state {
 			g.stale[leafOf(d.seq)] = true
 		}
-		g.close(was[i], d)
-	}
-	if failure != nil {
-		return failure
+		g.close(was[i].state, d)
 	}
 	return g.renew(ctx, p)
 }
@@ -237,7 +240,7 @@ func (g *Progress) changed(was State, reason string, d *doubt) {
 
 // close lets go of a doubt that is none any more.
 func (g *Progress) close(was State, d *doubt) {
-	if d.state == Match || d.state == Ignored || d.state == Superseded && d.c == nil {
+	if d.final() {
 		delete(g.open, d.seq)
 		if d.state == Match && was.Finding() {
 			g.healed++
@@ -271,11 +274,11 @@ func (g *Progress) renew(ctx context.Context, p *Pair) error {
 // neither.
 func (g *Progress) leaf(ctx context.Context, p *Pair, f *leaf) error {
 	first, last := f.index*LeafSize+1, min((f.index+1)*LeafSize, g.Through)
-	as, _, err := readItems(ctx, p.Authority, first, last, LeafSize)
+	as, _, err := readItems(ctx, p.Authority, reach{first, last, LeafSize, math.MaxInt64})
 	if err != nil {
 		return err
 	}
-	cs, _, err := readItems(ctx, p.Copy, first, last, LeafSize)
+	cs, _, err := readItems(ctx, p.Copy, reach{first, last, LeafSize, math.MaxInt64})
 	if err != nil {
 		return err
 	}

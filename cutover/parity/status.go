@@ -207,10 +207,7 @@ func (e *Engine) Full(scope cutover.Scope) error {
 		return err
 	}
 	w.wish()
-	select {
-	case e.kick <- struct{}{}:
-	default:
-	}
+	e.hurry()
 	return nil
 }
 

@@ -3,6 +3,7 @@ package parity
 import (
 	"context"
 	"errors"
+	"math"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -24,32 +25,33 @@ func itemOf(r *cutover.Record, err error) item {
 	return item{seq: r.Seq, time: r.Time, hash: cutover.Hash(r.Subject, r.Header, r.Data)}
 }
 
-// readItems reads records with first <= seq <= last, at most limit of them. more says that there may be others.
-func readItems(
-	ctx context.Context,
-	r cutover.Reader,
-	first, last uint64,
-	limit int,
-) (out []item, more bool, err error) {
-	if first > last {
+// reach is which records are read: those with first <= seq <= last, at most limit of them, and none behind the first
+// that is younger than until (Unix nanoseconds).
+type reach struct {
+	first, last uint64
+	limit       int
+	until       int64
+}
+
+// readItems reads records. more says that there may be others.
+func readItems(ctx context.Context, r cutover.Reader, w reach) (out []item, more bool, err error) {
+	if w.first > w.last {
 		return nil, false, nil
 	}
 	var broken error
-	err = r.Read(ctx, first, func(rec *cutover.Record, err error) bool {
+	err = cutover.ReadTo(ctx, r, w.first, w.last, func(rec *cutover.Record, err error) bool {
 		if rec == nil && err == nil || rec == nil && !unreadable(err) {
 			broken = errors.Join(errors.New("a reader gave neither a record nor the sequence of one"), err)
 			return false
 		}
 		it := itemOf(rec, err)
-		if it.seq > last {
-			return false
-		}
-		if len(out) == limit {
+		if len(out) == w.limit {
 			more = true
 			return false
 		}
 		out = append(out, it)
-		return true
+		more = it.time > w.until
+		return !more
 	})
 	return out, more, errors.Join(err, broken)
 }
@@ -59,15 +61,29 @@ func unreadable(err error) bool {
 	return errors.As(err, &bad)
 }
 
-// readOne reads the record with that sequence by the same way as all others, so that a way of reading that leaves it
-// out is not hidden. It returns nil if there is none.
-func readOne(ctx context.Context, r cutover.Reader, seq uint64) (*item, error) {
-	items, _, err := readItems(ctx, r, seq, seq, 1)
-	if err != nil || len(items) == 0 {
-		return nil, err
+// readThese reads the records with these sequences, which ascend, by the same way as all others, so that a way of
+// reading that leaves one out is not hidden. Sequences side by side are read at once.
+func readThese(ctx context.Context, r cutover.Reader, seqs []uint64) (map[uint64]*item, error) {
+	out := make(map[uint64]*item, len(seqs))
+	for len(seqs) > 0 {
+		n := 1
+		for n < len(seqs) && seqs[n]-seqs[n-1] <= aside {
+			n++
+		}
+		items, _, err := readItems(ctx, r, reach{seqs[0], seqs[n-1], chunk, math.MaxInt64})
+		if err != nil {
+			return nil, err
+		}
+		for i := range items {
+			out[items[i].seq] = &items[i]
+		}
+		seqs = seqs[n:]
 	}
-	return &items[0], nil
+	return out, nil
 }
+
+// aside is how far sequences may be apart that are read at once.
+const aside = 8
 
 // rules is what a stream's configuration says about the comparison.
 type rules struct {

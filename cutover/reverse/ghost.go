@@ -170,6 +170,10 @@ func (g *Ghosts) catchUp(ctx context.Context, c *cutover.ConsumerCopy, info *ser
 	if err != nil || len(todo) == 0 {
 		return false, err
 	}
+	// Acknowledged first: at max_ack_pending the servers give no more.
+	if err := g.acknowledge(ctx, c, info, false); err != nil {
+		return false, err
+	}
 	return true, g.takeAll(ctx, c, todo)
 }
 
@@ -181,58 +185,56 @@ func (g *Ghosts) takeAll(ctx context.Context, c *cutover.ConsumerCopy, todo map[
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	taken := make(map[uint64]bool)
-	for len(todo) > 0 {
+	for empty := 0; len(todo) > 0; {
 		const most = 256
 		batch := min(len(todo), most)
 		if err := g.conn.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+g.stream+"."+c.Name, inbox,
 			fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, batch, pullTime)); err != nil {
 			return err
 		}
-		before := len(taken)
-		if err := g.take(ctx, sub, c, taken, batch); err != nil {
+		before := len(todo)
+		if err := g.take(ctx, sub, c, todo, batch); err != nil {
 			return err
 		}
-		if len(taken) == before { // nothing, or the same again
-			return g.left(ctx, c, todo)
+		if len(todo) < before {
+			empty = 0
+			continue
 		}
-		for seq := range taken {
-			delete(todo, seq)
+		info, err := g.info(ctx, c.Name) // nothing, or the same again
+		if err != nil {
+			return err
+		}
+		maps.DeleteFunc(todo, func(seq uint64, _ bool) bool { return seq <= info.Delivered.Stream }) // to a client
+		if err := undeliverable(ctx, g.to, c, todo); err == nil || empty >= maxEmptyPull {
+			return err
+		}
+		empty++ // at max_ack_pending, acks that are not taken yet stand in the way
+		if err := g.acknowledge(ctx, c, info, true); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// left reports on messages that a consumer upstream does not give. Those that were removed meanwhile are none, nor are
-// those that it has given to a client, who did not get them.
-func (g *Ghosts) left(ctx context.Context, c *cutover.ConsumerCopy, todo map[uint64]bool) error {
-	info, err := g.info(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	maps.DeleteFunc(todo, func(seq uint64, _ bool) bool { return seq <= info.Delivered.Stream })
-	return undeliverable(ctx, g.to, c, todo)
 }
 
 // undeliverable is an error if any of the messages in todo, which c has delivered here and a consumer upstream does not
-// give, are still on the servers.
+// give, are still on the servers. Those that were removed meanwhile are not.
 func undeliverable(ctx context.Context, to cutover.Reader, c *cutover.ConsumerCopy, todo map[uint64]bool) error {
+	if len(todo) == 0 {
+		return nil
+	}
+	seqs := slices.Sorted(maps.Keys(todo))
 	n := 0
-	for seq := range todo {
-		_, err := to.Get(ctx, seq)
-		switch {
-		case errors.Is(err, cutover.ErrNoRecord):
-		case err != nil:
-			return err
-		default:
+	err := cutover.ReadTo(ctx, to, seqs[0], seqs[len(seqs)-1], func(r *cutover.Record, err error) bool {
+		if r != nil && todo[r.Seq] || err != nil {
 			n++
 		}
-	}
-	if n > 0 {
-		return fmt.Errorf("%d messages that were delivered here are not delivered upstream, up to %d",
+		return true
+	})
+	if err == nil && n > 0 {
+		err = fmt.Errorf("%d messages that were delivered here are not delivered upstream, up to %d",
 			n, c.State.Delivered.Stream)
 	}
-	return nil
+	return err
 }
 
 // undelivered returns the sequences of the servers' stream that the consumer here has delivered and that upstream has
@@ -262,12 +264,9 @@ func selected(
 	}
 	filters := cutover.Filters(cfg)
 	var failure error
-	err := from.Read(ctx, first, func(r *cutover.Record, err error) bool {
+	err := cutover.ReadTo(ctx, from, first, last, func(r *cutover.Record, err error) bool {
 		if err != nil {
 			failure = err
-			return false
-		}
-		if r.Seq > last {
 			return false
 		}
 		if len(filters) == 0 ||
@@ -282,10 +281,10 @@ func selected(
 // pullTime is how long a pull waits: what has just been stored reaches a consumer a moment later.
 const pullTime = 100 * time.Millisecond
 
-// take receives one batch, adds it to taken, and acknowledges what is done here. What is not, and what clients here
+// take receives one batch, takes it off todo, and acknowledges what is done here. What is not, and what clients here
 // have not got yet, it holds: refused, it would come again at once.
 func (g *Ghosts) take(
-	ctx context.Context, sub *nats.Subscription, c *cutover.ConsumerCopy, taken map[uint64]bool, batch int,
+	ctx context.Context, sub *nats.Subscription, c *cutover.ConsumerCopy, todo map[uint64]bool, batch int,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -298,7 +297,7 @@ func (g *Ghosts) take(
 		if !ok {
 			return nil // a status: there is no more
 		}
-		taken[seq] = true
+		delete(todo, seq)
 		if done(c, seq) {
 			if err := g.conn.Publish(m.Reply, []byte("+ACK")); err != nil {
 				return err

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -23,6 +25,10 @@ type accounting struct {
 	FenceMillis  []float64 `json:"fence_ms"`
 	P50Millis    float64   `json:"publish_p50_ms"`
 	P99Millis    float64   `json:"publish_p99_ms"`
+	// Steps are the same for each side that answered, while nothing was moved, and Overhead what the way through the
+	// gateway adds to a publish in mode nats, beside that load: medians, of publishes by turns with direct ones.
+	Steps    map[string][2]float64 `json:"publish_p50_p99_ms_by_step"`
+	Overhead float64               `json:"gateway_adds_p50_ms"`
 
 	lostAnswers int // that the kills account for: each worker waits for one at a time
 }
@@ -34,7 +40,9 @@ func (l *load) account(s *site) *accounting {
 	a := &accounting{
 		Published: len(l.acked), Jobs: len(l.jobs), Duplicated: l.after, Disordered: l.disorder,
 		Counted: l.counted.Load(), Objects: l.objects.Load(), Retries: l.retries.Load(),
-		ClientErrors: append([]string{}, l.errs...), lostAnswers: 4 * (s.o.kills + 1), // 4 workers, and the restart
+		ClientErrors: append([]string{}, l.errs...),
+		lostAnswers:  2 * s.o.workers() * (s.o.kills + 1), // two consumers, and the restart
+		Steps:        map[string][2]float64{},
 	}
 	l.fate(a, l.acked, l.confirmed, &a.Delivered)
 	l.fate(a, l.jobs, l.jobsDone, &a.JobsDone)
@@ -42,7 +50,14 @@ func (l *load) account(s *site) *accounting {
 		a.FenceMillis = append(a.FenceMillis, f*1000) //nolint:mnd // milliseconds
 	}
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	a.P50Millis, a.P99Millis = ms(quantile(l.latency, 0.5)), ms(quantile(l.latency, 0.99)) //nolint:mnd // quantiles
+	both := func(d []time.Duration) [2]float64 {
+		return [2]float64{ms(quantile(d, 0.5)), ms(quantile(d, 0.99))} //nolint:mnd // quantiles
+	}
+	all := both(l.latency)
+	a.P50Millis, a.P99Millis, a.Overhead = all[0], all[1], ms(s.overhead)
+	for step, d := range l.steps {
+		a.Steps[step] = both(d)
+	}
 	return a
 }
 
@@ -76,9 +91,12 @@ counted        %d by compare-and-swap
 objects        %d put and read back
 client errors  %d (%d tries again around the restart and the kill)
 fence          at most %.0f ms
-publish        %.1f ms at the median, %.1f ms at the 99th percentile
+publish        %.1f ms at the median, %.1f ms at the 99th percentile; the gateway adds %.2f ms in mode nats
 `, a.Published, a.Jobs, a.Delivered, a.JobsDone, a.Unconfirmed, a.Lost, a.Duplicated, a.Disordered, a.Counted,
-		a.Objects, len(a.ClientErrors), a.Retries, longest, a.P50Millis, a.P99Millis)
+		a.Objects, len(a.ClientErrors), a.Retries, longest, a.P50Millis, a.P99Millis, a.Overhead)
+	for _, step := range slices.Sorted(maps.Keys(a.Steps)) {
+		fmt.Printf("  %-12s %.1f and %.1f ms\n", step, a.Steps[step][0], a.Steps[step][1])
+	}
 	for _, e := range a.ClientErrors {
 		fmt.Println("  ", e)
 	}

@@ -33,6 +33,8 @@ type load struct {
 	ordered   uint64            // last sequence that the ordered consumer has seen
 	disorder  int
 	latency   []time.Duration
+	where     string                     // in which step the load is; empty: between two
+	steps     map[string][]time.Duration // of publishes, by step
 	errs      []string
 
 	jobs     map[string]uint64 // sequences, by id
@@ -68,6 +70,7 @@ func startLoad(ctx context.Context, s *site, o *options) (*load, error) {
 	l := &load{
 		s: s, o: o, quit: make(chan struct{}), acked: map[string]uint64{}, confirmed: map[string]int{},
 		jobs: map[string]uint64{}, jobsDone: map[string]int{}, seen: map[string][]*sight{},
+		steps: map[string][]time.Duration{},
 	}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	js, err := l.connect()
@@ -138,14 +141,17 @@ func (l *load) begin() error {
 	})
 }
 
-// employ starts two workers of a consumer. They share a connection: so what arrives there is in order.
+// workers is how many a consumer has. Each confirms one ack at a time, on a machine that is busy.
+func (o *options) workers() int { return 2 + o.rate/200 } //nolint:mnd // two hundred a second for each
+
+// employ starts the workers of a consumer. They share a connection: so what arrives there is in order.
 func (l *load) employ(stream string, done map[string]int, refuse func() func(id string) bool) error {
 	t := newTap()
 	js, err := l.connect(nats.SetCustomDialer(t))
 	if err != nil {
 		return err
 	}
-	for range 2 {
+	for range l.o.workers() {
 		w := &worker{load: l, tap: t, stream: stream, done: done, refuse: refuse()}
 		l.wg.Go(func() { w.run(js) })
 	}
@@ -228,7 +234,10 @@ func (l *load) publish(js jetstream.JetStream, w int, every time.Duration) {
 		} else {
 			l.acked[id] = seq
 		}
-		l.latency = append(l.latency, time.Since(since))
+		took := time.Since(since)
+		if l.latency = append(l.latency, took); l.where != "" {
+			l.steps[l.where] = append(l.steps[l.where], took)
+		}
 		l.mu.Unlock()
 	}
 }
@@ -314,24 +323,36 @@ func (l *load) object(js jetstream.JetStream) {
 	}
 }
 
-// rest lets the load run for a while.
-func (l *load) rest(ctx context.Context) {
+// rest lets the load run for a while, and notes how long publishes take meanwhile.
+func (l *load) rest(ctx context.Context, where string) {
+	l.at(where)
+	defer l.at("")
 	select {
 	case <-ctx.Done():
 	case <-time.After(l.o.pause):
 	}
 }
 
-// stop ends the publishers and waits until everything was consumed.
+func (l *load) at(where string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.where = where
+}
+
+// stop ends the publishers and waits until everything was consumed, or nothing has come for a while.
 func (l *load) stop(ctx context.Context) {
 	close(l.quit)
-	end := time.Now().Add(time.Minute)
+	before, end := 0, time.Now().Add(time.Minute)
 	for ; time.Now().Before(end) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		l.mu.Lock()
 		done := l.settled(l.acked, l.confirmed) && l.settled(l.jobs, l.jobsDone) && l.ordered >= uint64(len(l.acked))
+		n := len(l.confirmed) + len(l.jobsDone)
 		l.mu.Unlock()
 		if done {
 			break
+		}
+		if n > before {
+			before, end = n, time.Now().Add(time.Minute)
 		}
 	}
 	l.halt()

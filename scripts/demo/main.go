@@ -24,6 +24,7 @@ type options struct {
 	rate, clients int
 	pause         time.Duration
 	kills         int
+	prof          int
 	asJSON        bool
 }
 
@@ -35,6 +36,7 @@ func main() {
 	flag.IntVar(&o.clients, "clients", 200, "connections")
 	flag.DurationVar(&o.pause, "pause", 3*time.Second, "how long the load runs between steps")
 	flag.IntVar(&o.kills, "kills", 1, "how often the gateway is killed while it serves the streams")
+	flag.IntVar(&o.prof, "prof", 0, "port of the gateway's profiler; 0: none")
 	flag.BoolVar(&o.asJSON, "json", false, "the accounting as JSON")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -64,12 +66,15 @@ func run(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	defer l.halt()
-	l.rest(ctx)
+	l.rest(ctx, "nats")
+	if err := s.compare(ctx); err != nil {
+		return err
+	}
 	s.say("2  shadow   the same, and the streams are copied and compared")
 	if err := s.restart(ctx, "shadow"); err != nil {
 		return err
 	}
-	l.rest(ctx)
+	l.rest(ctx, "shadow")
 	if err := s.awaitParity(ctx); err != nil {
 		return err
 	}
@@ -98,23 +103,23 @@ func (s *site) moves(ctx context.Context, l *load, o *options) error {
 	if err := s.flipAll(ctx); err != nil {
 		return err
 	}
-	l.rest(ctx)
+	l.rest(ctx, "ehdb")
 	for i := range o.kills {
 		s.say("5  SIGKILL  of the gateway (%d of %d)", i+1, o.kills)
 		if err := s.kill(ctx); err != nil {
 			return err
 		}
-		l.rest(ctx)
+		l.rest(ctx, "ehdb")
 	}
 	s.say("6  rollback the servers have the say again")
 	if err := s.rollbackAll(ctx); err != nil {
 		return err
 	}
-	l.rest(ctx)
+	l.rest(ctx, "rolled back")
 	s.say("7  flip     again")
 	if err := s.flipAll(ctx); err != nil {
 		return err
 	}
-	l.rest(ctx)
+	l.rest(ctx, "ehdb")
 	return nil
 }

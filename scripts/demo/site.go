@@ -36,7 +36,8 @@ type site struct {
 	http     int
 	mode     string
 	quiet    bool
-	fences   []float64 // seconds
+	fences   []float64     // seconds
+	overhead time.Duration // of a publish by the gateway in mode nats
 }
 
 func newSite(o *options) (*site, error) {
@@ -110,9 +111,10 @@ port: %d
 http: "127.0.0.1:%d"
 server_name: demo
 jetstream { store_dir: %q }
+prof_port: %d
 ehdb { allow_tmp_store: true }
 bus { mode: nats, profile: drill, upstream: ["nats://127.0.0.1:%d"], monitor: ["http://127.0.0.1:%d"] }
-`, s.port, s.http, filepath.Join(s.dir, "ehdb"), s.natsPort, s.monitor)
+`, s.port, s.http, filepath.Join(s.dir, "ehdb"), s.o.prof, s.natsPort, s.monitor)
 	file := filepath.Join(s.dir, "gateway.conf")
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		return err
