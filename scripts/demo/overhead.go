@@ -24,7 +24,8 @@ func (s *site) compare(ctx context.Context) error {
 		}
 	}
 	const stream = "OVERHEAD"
-	if _, err := sides[0].CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: []string{"overhead"}}); err != nil {
+	cfg := jetstream.StreamConfig{Name: stream, Subjects: []string{"overhead"}}
+	if _, err := sides[0].CreateStream(ctx, cfg); err != nil {
 		return err
 	}
 	var took [2][]time.Duration
