@@ -50,7 +50,7 @@ func printStatus(w io.Writer, st *face.Status) {
 		fmt.Fprintln(w, "copying is slowed down:", st.Throttle)
 	}
 	if st.Paused != "" {
-		fmt.Fprintln(w, "copying is paused, but for streams whose acks wait for it:", st.Paused)
+		fmt.Fprintln(w, "copying is paused, but for streams whose acks wait for it and those with canaries:", st.Paused)
 	}
 	if h := &st.Hooks; h.Dir != "" {
 		fmt.Fprintf(w, "hooks %s: %s%s\n", h.Dir, dash(strings.Join(h.Found, ", ")),

@@ -119,6 +119,9 @@ func (e *Engine) canaryRefused(ctx context.Context, s *stream, consumer string) 
 	case known:
 		return refuse("it is served from here already")
 	}
+	if why := e.pausing(s); why != "" {
+		return refuse("copying is paused: %s (ehdbctl resume)", why)
+	}
 	if n := len(e.o.Relay.Strangers(s.name.Account)); n > 0 {
 		return refuse("%d clients are connected of which account or permissions are not known", n)
 	}

@@ -9,7 +9,8 @@ import (
 
 // Copying can be paused, of one stream or of all of them; it is in the journal, so a restart does not end it. The servers
 // keep what is not copied meanwhile, as long as their limits let them. Streams that forget what is acknowledged are
-// copied on: their acks wait for the copy, so a pause would hold them.
+// copied on: their acks wait for the copy, so a pause would hold them. So are those with canaries, which are served from
+// the copy.
 
 // pausesOf is what the journal says about pauses.
 func pausesOf(of map[cutover.Scope]*standing) map[cutover.Scope]string {
@@ -45,7 +46,7 @@ func (e *Engine) pauseRefused(name cutover.Scope) error {
 		return err
 	}
 	e.mu.Lock()
-	phase := s.phase
+	phase, canaries := s.phase, len(s.canaries)
 	e.mu.Unlock()
 	switch {
 	case phase != PhaseShadow:
@@ -54,6 +55,9 @@ func (e *Engine) pauseRefused(name cutover.Scope) error {
 	case s.forgets.Load():
 		return fmt.Errorf("%w: %s forgets what is acknowledged, so acks wait until the copy has the message: a pause "+
 			"would hold clients; ehdbctl shadow stop ends the copy", ErrRefused, name)
+	case canaries > 0:
+		return fmt.Errorf("%w: %d consumers of %s are served from its copy, and would get nothing: ehdbctl canary rm first",
+			ErrRefused, canaries, name)
 	}
 	return nil
 }
@@ -114,6 +118,9 @@ func (e *Engine) pausing(s *stream) string {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if len(s.canaries) > 0 {
+		return ""
+	}
 	return cmp.Or(e.paused[s.name], e.paused[cutover.Scope{}])
 }
 

@@ -143,9 +143,19 @@ func TestPause(t *testing.T) {
 	if here(name) != 5 || r.engine.Paused(name) != "night" || r.engine.Paused(queue) != "" || r.engine.PausedAll() != "night" {
 		t.Errorf("%d are here, paused %q and %q", here(name), r.engine.Paused(name), r.engine.Paused(queue))
 	}
+	_, err := js.CreateConsumer(ctx, "S", jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy})
+	check(t, err)
+	if err := r.engine.Canary(ctx, name, "c", nil, flip.MoveOptions{}); !errors.Is(err, flip.ErrRefused) ||
+		!strings.Contains(err.Error(), "paused: night") {
+		t.Error(err)
+	}
 	check(t, r.engine.Resume(cutover.Scope{}, flip.MoveOptions{}))
 	until(t, "all is copied", func() bool { return here(name) == 10 })
-	_, err := r.engine.Flip(ctx, name, flip.MoveOptions{Retries: 5})
+	check(t, r.engine.Canary(ctx, name, "c", nil, flip.MoveOptions{Fence: 3 * time.Second}))
+	if err := r.engine.Pause(name, flip.MoveOptions{Reason: "x"}); !errors.Is(err, flip.ErrRefused) || !strings.Contains(err.Error(), "canary rm") {
+		t.Error(err)
+	}
+	_, err = r.engine.Flip(ctx, name, flip.MoveOptions{Retries: 5})
 	check(t, err)
 	if err := r.engine.Pause(name, flip.MoveOptions{Reason: "x"}); !errors.Is(err, flip.ErrRefused) || !strings.Contains(err.Error(), "the way back") {
 		t.Error(err)

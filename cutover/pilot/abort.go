@@ -115,6 +115,9 @@ func (p *Pilot) lookAtCanary(ctx context.Context, k served, gates []string) {
 		}
 		return
 	}
+	p.mu.Lock()
+	delete(p.failing, k)
+	p.mu.Unlock()
 	p.metrics.Aborted(k.scope, k.consumer)
 	p.o.Logger.Warn("Consumer {consumer} of {stream} was given back to the servers: {reason}",
 		slog.String("consumer", k.consumer), slog.String("stream", k.scope.String()), slog.String("reason", why))

@@ -138,7 +138,11 @@ func (p *Pilot) depart(ctx context.Context, r face.FlipRequest, until time.Time)
 		return nil, refused(err)
 	}
 	if !r.Test {
-		return moved(m), nil
+		out := moved(m)
+		if r.NoReverse {
+			out.Undo += " --emergency"
+		}
+		return out, nil
 	}
 	back, err := p.Rollback(ctx, face.RollbackRequest{Actor: r.Actor, Scope: r.Scope, MaxFence: r.MaxFence})
 	if err != nil {

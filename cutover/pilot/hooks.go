@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/face"
@@ -55,6 +56,9 @@ func (p *Pilot) consult(ctx context.Context, e hook.Event, scope cutover.Scope, 
 
 // tell has the hook of an event run, behind those that were to be told something before. Nobody waits for it.
 func (p *Pilot) tell(e hook.Event, scope cutover.Scope, f *hook.Facts) {
+	if !slices.Contains(p.o.Hooks.Found(), e) {
+		return
+	}
 	t := told{scope, *f}
 	t.facts.Event = e
 	select {
@@ -88,6 +92,19 @@ func (p *Pilot) tellAll(ctx context.Context) {
 			if ran, err := p.o.Hooks.Run(ctx, &t.facts); ran {
 				p.ran(t.scope, &t.facts, err)
 			}
+		}
+	}
+}
+
+// untold says what nobody was told, at the end.
+func (p *Pilot) untold() {
+	for {
+		select {
+		case t := <-p.telling:
+			p.o.Logger.Warn("Hook {hook} of {stream} was not run: the gateway stops",
+				slog.String("hook", string(t.facts.Event)), slog.String("stream", t.scope.String()))
+		default:
+			return
 		}
 	}
 }

@@ -180,6 +180,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 func (p *Pilot) Close() {
 	p.cancel()
 	p.ended.Wait()
+	p.untold()
 	p.engine.Close()
 }
 

@@ -111,10 +111,17 @@ func (p *Pilot) await(ctx context.Context, w *pending) {
 	err := p.waitFor(ctx, w)
 	if err == nil {
 		r = p.letGo(w)
-		w.move, err = p.depart(ctx, r, w.until)
+		var until time.Time // the hour that it may wait by default is not for attempts
+		if r.HoldWindow > 0 {
+			until = w.until
+		}
+		w.move, err = p.depart(ctx, r, until)
 	} else {
 		f := p.about(r.Scope, "flip", "ehdb", r.Actor)
 		p.outcome(r.Scope, f, nil, err)
+	}
+	if err != nil && p.live.Err() != nil {
+		err = errors.New("the gateway stops: nothing has changed")
 	}
 	if err != nil {
 		p.note(&flip.Entry{Scope: r.Scope, Event: flip.EventAbort, By: r.By, Reason: "postponed: " + err.Error()})

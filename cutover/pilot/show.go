@@ -122,7 +122,9 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 		Unanswered: c.Unanswered, Unasked: c.Unasked, InFlight: c.InFlight,
 	}
 	_, s.Ledger.Last, _ = p.book.Span(scope)
-	phase(s, st.Phase)
+	if phase(s, st.Phase); v.OneWay && s.Undo != "" {
+		s.Undo += " --emergency"
+	}
 	if err := p.canaries(s); err != nil {
 		return nil, unknown(err)
 	}
