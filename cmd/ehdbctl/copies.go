@@ -57,9 +57,9 @@ func (c *remote) pauseCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "pause", Short: "Stop copying a stream, or all of them, for a reason that the status names",
 		Long: `Stop copying a stream, or without --scope all of them, for a reason (--reason) that the status names. It
-outlives a restart. What is published meanwhile stays on the servers, as long as their limits let it, and is copied after
-"resume"; a flip is refused until then. Streams whose acks wait for the copy (work queues, interest), and those with
-canaries, are copied on.`,
+outlives a restart. What is published meanwhile stays on the servers, as long as their limits let it, and is copied
+after "resume"; a flip is refused until then. Streams whose acks wait for the copy (work queues, interest), and those
+with canaries, are copied on.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.reason == "" {

@@ -21,8 +21,8 @@ func (c *remote) flipCommand() *cobra.Command {
 held for as long as the fence lasts, --max-fence at most, and then goes on. If the budget runs out, nothing has changed.
 
 With --postpone everything but the fence is done, and the gateway waits for "flip go" or "flip abort"; with
---postpone-file it waits for as long as that file is there, on its own machine. This program does not wait with it. Then
-the gates are asked again. With --dry-run the plan is shown, whose digest --expect takes.
+--postpone-file it waits for as long as that file is there, on its own machine. This program does not wait with it.
+Then the gates are asked again. With --dry-run the plan is shown, whose digest --expect takes.
 
 Without a reverse shadow (--no-reverse-shadow) the servers are not kept equal: a rollback loses what was published
 meanwhile, and says how much.`,
@@ -54,7 +54,8 @@ meanwhile, and says how much.`,
 		"for how long to wait and try again until the stream is quiet enough; 0: 1h to wait, and --retries")
 	f.StringVar(&q.Expect, "expect", "", "digest of the plan that was agreed to")
 	f.BoolVar(&q.Postpone, "postpone", false, "do everything but the fence, and wait for go")
-	f.StringVar(&q.PostponeFile, "postpone-file", "", "wait while this file is there, on the gateway's machine, or for go")
+	f.StringVar(&q.PostponeFile, "postpone-file", "",
+		"wait while this file is there, on the gateway's machine, or for go")
 	f.BoolVar(&q.Test, "test", false, "and back at once")
 	f.BoolVar(&q.NoReverse, "no-reverse-shadow", false, "do NOT keep the servers equal: a rollback will lose messages")
 	f.BoolVar(&q.Understood, "i-understand", false, "that --no-reverse-shadow leaves no way back without a loss")
@@ -114,7 +115,7 @@ func (c *remote) moved(cmd *cobra.Command, m *face.Move) error {
 	})
 }
 
-//nolint:revive // oneWay is what is asked
+// dryRun shows the plan of a move; oneWay: of one without a way back.
 func (c *remote) dryRun(cmd *cobra.Command, scope cutover.Scope, to string, oneWay bool) error {
 	var p face.Plan
 	q := scopeQuery(scope, "to", to, "no_reverse_shadow", strconv.FormatBool(oneWay))
@@ -129,7 +130,6 @@ func (c *remote) dryRun(cmd *cobra.Command, scope cutover.Scope, to string, oneW
 	return err
 }
 
-//nolint:revive // as in dryRun
 func printPlan(w io.Writer, p *face.Plan, oneWay bool) {
 	for i, s := range p.Steps {
 		fmt.Fprintf(w, "%2d  %s\n", i+1, s)

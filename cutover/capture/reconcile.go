@@ -177,7 +177,8 @@ func (c *Capturer) settled(ctx context.Context, last uint64) (equal bool, moved 
 		return false, moved, err
 	}
 	if theirs.LastSeq != last {
-		return false, moved, fmt.Errorf("%w: it ends at sequence %d now, not at %d", cutover.ErrMoved, theirs.LastSeq, last)
+		return false, moved, fmt.Errorf("%w: it ends at sequence %d now, not at %d", cutover.ErrMoved,
+			theirs.LastSeq, last)
 	}
 	equal, err = c.settle(ctx, to, &theirs)
 	return equal, moved, err

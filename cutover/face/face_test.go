@@ -151,6 +151,7 @@ func (s *stage) Pause(_ context.Context, r PauseRequest) error {
 	s.asked = append(s.asked, r)
 	return s.err
 }
+
 func (s *stage) Throttle(context.Context, string, string) error { return nil }
 func (s *stage) Shadow(context.Context, ShadowRequest) error    { return nil }
 func (s *stage) Canary(context.Context, CanaryRequest) error    { return nil }

@@ -34,7 +34,7 @@ type Status struct {
 	// Controls is the last self-test of the comparison.
 	Controls parity.SelfTest `json:"controls"`
 	Throttle string          `json:"throttle,omitempty"` // why copying is slowed down or paused
-	Paused   string          `json:"paused,omitempty"`   // why nothing is copied, of any stream whose acks do not wait for it
+	Paused   string          `json:"paused,omitempty"`   // why nothing is copied, of all streams that can be paused
 	Hooks    Hooks           `json:"hooks"`
 	Drills   []Drill         `json:"drills"`
 	Servers  []ServerState   `json:"servers"`

@@ -294,12 +294,10 @@ func (e *Engine) record(entry *Entry) error {
 
 // Note puts into the journal what happened and decides nothing: EventPostponed, EventHook, EventVeto, EventAbort.
 func (e *Engine) Note(entry *Entry) error {
-	switch entry.Event {
-	case EventPostponed, EventHook, EventVeto, EventAbort:
-		return e.record(entry)
-	default:
+	if !slices.Contains([]Event{EventPostponed, EventHook, EventVeto, EventAbort}, entry.Event) {
 		return fmt.Errorf("flip: %s is no note", entry.Event)
 	}
+	return e.record(entry)
 }
 
 // find returns a stream under watch.

@@ -48,8 +48,8 @@ func (e *Engine) RollbackBound(name cutover.Scope) (Bound, error) {
 }
 
 // noWayBack is what a flip without a reverse shadow means for a rollback.
-const noWayBack = "it was flipped with --no-reverse-shadow: the servers are not kept equal. A rollback loses what was " +
-	"published here, and what was acknowledged here since is delivered again"
+const noWayBack = "it was flipped with --no-reverse-shadow: the servers are not kept equal. A rollback loses what " +
+	"was published here, and what was acknowledged here since is delivered again"
 
 // Rollback makes the servers the authority of a stream again. An error means that the gateway still is.
 func (e *Engine) Rollback(ctx context.Context, name cutover.Scope, o MoveOptions) (*Move, error) {

@@ -7,10 +7,10 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover"
 )
 
-// Copying can be paused, of one stream or of all of them; it is in the journal, so a restart does not end it. The servers
-// keep what is not copied meanwhile, as long as their limits let them. Streams that forget what is acknowledged are
-// copied on: their acks wait for the copy, so a pause would hold them. So are those with canaries, which are served from
-// the copy.
+// Copying can be paused, of one stream or of all of them; it is in the journal, so a restart does not end it. The
+// servers keep what is not copied meanwhile, as long as their limits let them. Streams that forget what is acknowledged
+// are copied on: their acks wait for the copy, so a pause would hold them. So are those with canaries, which are served
+// from the copy.
 
 // pausesOf is what the journal says about pauses.
 func pausesOf(of map[cutover.Scope]*standing) map[cutover.Scope]string {
@@ -53,11 +53,11 @@ func (e *Engine) pauseRefused(name cutover.Scope) error {
 		return fmt.Errorf("%w: %s is in phase %s: what is copied then keeps the way back, and is not paused",
 			ErrRefused, name, phase)
 	case s.forgets.Load():
-		return fmt.Errorf("%w: %s forgets what is acknowledged, so acks wait until the copy has the message: a pause "+
-			"would hold clients; ehdbctl shadow stop ends the copy", ErrRefused, name)
+		return fmt.Errorf("%w: %s forgets what is acknowledged, so acks wait until the copy has the message: a "+
+			"pause would hold clients; ehdbctl shadow stop ends the copy", ErrRefused, name)
 	case canaries > 0:
-		return fmt.Errorf("%w: %d consumers of %s are served from its copy, and would get nothing: ehdbctl canary rm first",
-			ErrRefused, canaries, name)
+		return fmt.Errorf("%w: %d consumers of %s are served from its copy, and would get nothing: ehdbctl canary "+
+			"rm first", ErrRefused, canaries, name)
 	}
 	return nil
 }
@@ -70,7 +70,8 @@ func (e *Engine) Resume(name cutover.Scope, o MoveOptions) error {
 	switch {
 	case paused != "":
 	case all != "":
-		return fmt.Errorf("%w: %s is not paused by itself, but with all streams (%s): ehdbctl resume", ErrRefused, name, all)
+		return fmt.Errorf("%w: %s is not paused by itself, but with all streams (%s): ehdbctl resume", ErrRefused,
+			name, all)
 	default:
 		return fmt.Errorf("%w: copying is not paused", ErrRefused)
 	}

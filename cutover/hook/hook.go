@@ -65,7 +65,8 @@ func Load(dir string, timeout time.Duration) (*Set, error) {
 		case !strings.HasPrefix(f.Name(), "on-"):
 			continue
 		case !slices.Contains(Events(), name):
-			wrong = append(wrong, fmt.Errorf("%s is no hook: there are %s", filepath.Join(dir, f.Name()), names(Events())))
+			path := filepath.Join(dir, f.Name())
+			wrong = append(wrong, fmt.Errorf("%s is no hook: there are %s", path, names(Events())))
 			continue
 		}
 		s.found = append(s.found, name)

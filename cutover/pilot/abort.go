@@ -110,7 +110,7 @@ func (p *Pilot) lookAtCanary(ctx context.Context, k served, gates []string) {
 		f.said = err.Error()
 		p.mu.Unlock()
 		if news && ctx.Err() == nil {
-			p.o.Logger.Warn("Consumer {consumer} of {stream} is to be given back to the servers, and cannot be yet: {error}",
+			p.o.Logger.Warn("Consumer {consumer} of {stream} cannot be given back to the servers yet: {error}",
 				slog.String("consumer", k.consumer), slog.String("stream", k.scope.String()), slog.Any("error", err))
 		}
 		return

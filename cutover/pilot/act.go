@@ -63,8 +63,6 @@ func (p *Pilot) Plan(ctx context.Context, r face.PlanRequest) (*face.Plan, error
 }
 
 // noReverse is why no way back is wanted; empty: one is.
-//
-//nolint:revive // it is a conversion
 func noReverse(asked bool, by string) string {
 	switch {
 	case !asked:

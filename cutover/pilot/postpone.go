@@ -79,8 +79,8 @@ func postponedAlready(scope cutover.Scope) error {
 	return fmt.Errorf("%w: a flip of %s is postponed: ehdbctl flip go, or abort", face.ErrRefused, scope)
 }
 
-// mustBeThere is an error if a flip is to wait for a file to go that is not there: with a name that is not right it would
-// begin at once.
+// mustBeThere is an error if a flip is to wait for a file to go that is not there: with a name that is not right it
+// would begin at once.
 func mustBeThere(file string) error {
 	if file == "" {
 		return nil
@@ -90,8 +90,8 @@ func mustBeThere(file string) error {
 	case err != nil:
 		return fmt.Errorf("%w: the file that is to postpone the flip cannot be looked at: %w", face.ErrRefused, err)
 	case !there:
-		return fmt.Errorf("%w: there is no file %s on the gateway's machine that could postpone the flip: make it first",
-			face.ErrRefused, file)
+		return fmt.Errorf("%w: there is no file %s on the gateway's machine that could postpone the flip: make it "+
+			"first", face.ErrRefused, file)
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ func (p *Pilot) letGo(w *pending) face.FlipRequest {
 	w.waits = "its turn: it goes on"
 	r := w.req
 	if w.released != "" {
-		r.Reason = (r.Reason + " (released by " + w.released + ")")
+		r.Reason += " (released by " + w.released + ")"
 	}
 	return r
 }

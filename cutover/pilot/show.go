@@ -95,7 +95,8 @@ func failedCanary(s *face.StreamState) string {
 				c.Consumer, c.Error)
 		}
 		if c := &s.Canaries[i]; c.Failing != "" {
-			return fmt.Sprintf("consumer %s is served from here, and a gate that ends that fails: %s", c.Consumer, c.Failing)
+			return fmt.Sprintf("consumer %s is served from here, and a gate that ends that fails: %s", c.Consumer,
+				c.Failing)
 		}
 	}
 	return ""
