@@ -127,9 +127,9 @@ func (s *Service) superviseFiles() {
 // restartPoll is how often it is looked whether the data directory serves again.
 const restartPoll = 5 * time.Millisecond
 
-// RestartFiles stops the data directory as a failed sync would, and returns when it was opened again from disk: what was
-// acknowledged is there, what was not may or may not be. It is for exercises. An error is that it was not open, or that
-// ctx ended first.
+// RestartFiles stops the data directory as a failed sync would, and returns when it was opened again from disk: what
+// was acknowledged is there, what was not may or may not be. It is for exercises. An error is that it was not open, or
+// that ctx ended first.
 func (s *Service) RestartFiles(ctx context.Context, cause error) error {
 	st := s.fileStore()
 	if st == nil {

@@ -236,7 +236,8 @@ func (s *Store) Shards() int { return len(s.w.shards) }
 // Stall returns nil, or a channel that is closed when the queues have room again: producers should pause.
 func (s *Store) Stall() <-chan struct{} { return s.w.stalled() }
 
-// Fail stops the store as a failed sync does: nothing more is acknowledged, and what is queued fails. It is for exercises.
+// Fail stops the store as a failed sync does: nothing more is acknowledged, and what is queued fails. It is for
+// exercises.
 func (s *Store) Fail(cause error) { s.w.poison(cause) }
 
 // Err returns nil while the store is healthy, else why nothing can be acknowledged.

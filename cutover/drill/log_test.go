@@ -137,7 +137,10 @@ func TestLastSpeaksOfTheImage(t *testing.T) {
 		at     time.Time
 		lapsed string
 	}{
-		{"i1", Failed, now, ""}, {"i2", Passed, now, ""}, {"i3", Passed, now, "another image"}, {"", Passed, now, "another image"},
+		{"i1", Failed, now, ""},
+		{"i2", Passed, now, ""},
+		{"i3", Passed, now, "another image"},
+		{"", Passed, now, "another image"},
 		{"i2", Passed, now.Add(Valid(Partition) + time.Minute), "expired"},
 	} {
 		d, ok := l.Last(Partition, c.image)

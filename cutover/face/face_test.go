@@ -147,6 +147,7 @@ func (s *stage) Drills() []Drill { return []Drill{{ID: 4, Kind: "partition"}} }
 func (s *stage) Drill(_ context.Context, r DrillRequest) (*Drill, error) {
 	return &Drill{Kind: r.Kind}, nil
 }
+
 func (s *stage) Pause(_ context.Context, r PauseRequest) error {
 	s.asked = append(s.asked, r)
 	return s.err

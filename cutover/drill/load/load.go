@@ -94,8 +94,8 @@ func (l *Load) begun() error {
 	}
 	l.Abandon()
 	a := l.ledger.sum()
-	return fmt.Errorf("the load does not run: %d messages acknowledged, %d delivered and their acks confirmed: %s; the "+
-		"login needs to publish to %s, $JS.API.> and $JS.ACK.>", a.Published, a.Confirmed,
+	return fmt.Errorf("the load does not run: %d messages acknowledged, %d delivered and their acks confirmed: %s; "+
+		"the login needs to publish to %s, $JS.API.> and $JS.ACK.>", a.Published, a.Confirmed,
 		cmp.Or(a.LastError, "no answer"), l.o.Subject)
 }
 
