@@ -61,7 +61,9 @@ type outcome struct {
 	text   string // what it wrote, without what names it
 }
 
-func (o outcome) String() string { return fmt.Sprintf("code:%d served:%v %s", o.code, o.served, o.text) }
+func (o outcome) String() string {
+	return fmt.Sprintf("code:%d served:%v %s", o.code, o.served, o.text)
+}
 
 // takenPort returns a port of 127.0.0.1 that something listens on.
 func takenPort(t *testing.T) string {
