@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -105,6 +106,8 @@ func (h *handshake) header(key, value []byte) error {
 	switch http.CanonicalHeaderKey(string(key)) {
 	case "Origin":
 		h.origin = string(value)
+	case "Sec-Websocket-Origin": // of browsers from before the standard
+		h.origin = cmp.Or(h.origin, string(value))
 	case maskHeader:
 		h.req.Masked = string(value) != "true"
 	case clientHeader:
@@ -161,7 +164,7 @@ func (h *handshake) checkOrigin() error {
 	}
 	if h.o.SameOrigin {
 		host, port := splitHost(h.host, h.o.Secure)
-		if origin.host != host || origin.port != port {
+		if origin.host != host || origin.port != port || (origin.scheme == "https") != h.o.Secure {
 			return errors.New("not same origin")
 		}
 	}
