@@ -87,7 +87,7 @@ func openJournal(dir string) (*journal, error) {
 	for len(data[good:]) > 0 {
 		line, rest, whole := bytes.Cut(data[good:], []byte{'\n'})
 		e, err := parseLine(line)
-		if !whole || err != nil && len(rest) == 0 {
+		if !whole || errors.Is(err, errCut) && len(rest) == 0 {
 			break // cut off by a crash
 		}
 		if err != nil {
@@ -121,14 +121,17 @@ func syncDir(dir string) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// errCut is of a line that is not what was written: a crash may have cut it off.
+var errCut = errors.New("the checksum does not match")
+
 func parseLine(line []byte) (*Entry, error) {
 	var sum uint32
 	head, doc, ok := bytes.Cut(line, []byte{' '})
 	if _, err := fmt.Sscanf(string(head), "%08x", &sum); !ok || err != nil {
-		return nil, errors.New("no checksum")
+		return nil, errCut
 	}
 	if crc32.Checksum(doc, castagnoli) != sum {
-		return nil, errors.New("the checksum does not match")
+		return nil, errCut
 	}
 	var e Entry
 	return &e, json.Unmarshal(doc, &e)
