@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/noetl/ehdb-gateway/internal/bus"
 )
 
 // A reload has the same effect on connected clients as one of nats-server.
@@ -195,4 +198,31 @@ func TestReloadUnderLoad(t *testing.T) {
 	if count := <-reloads; count == 0 {
 		t.Fatal("nothing was reloaded")
 	}
+}
+
+// TestReloadTurnsTracingOn: the protocol is logged, or is not any more, for those who are connected too.
+func TestReloadTurnsTracingOn(t *testing.T) {
+	t.Parallel()
+	var log syncBuffer
+	var level slog.LevelVar
+	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT}
+	s, err := New(Options{Bus: bus.NewRouter(), Server: o, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: &level}))})
+	check(t, err)
+	check(t, s.Start())
+	defer s.Shutdown()
+	c := dialRaw(t, s)
+	said := func() int {
+		c.send(t, "PING\r\n")
+		c.expect(t, "PONG")
+		return strings.Count(log.String(), "[PING]")
+	}
+	c.send(t, "CONNECT {\"verbose\":false}\r\n")
+	if said() != 0 {
+		t.Error("it is logged unasked")
+	}
+	level.Set(levelTrace)
+	check(t, s.SetOptions(&server.Options{Trace: true}))
+	eventually(t, "tracing", func() bool { return said() > 0 })
+	check(t, s.SetOptions(&server.Options{}))
+	eventually(t, "the end of tracing", func() bool { n := said(); return said() == n })
 }

@@ -80,9 +80,14 @@ func withoutSecrets(doc []byte) string {
 
 // traceOut writes an answer to the client to the log. INFO is left out.
 func (c *client) traceOut(proto string) {
-	if !strings.HasPrefix(proto, "INFO ") {
-		c.trace("->> [{line}]", strings.TrimRight(proto, "\r\n"))
+	if strings.HasPrefix(proto, "INFO ") {
+		return
 	}
+	line := strings.TrimRight(proto, "\r\n")
+	if text, isErr := strings.CutPrefix(line, "-ERR '"); isErr {
+		line = "-ERR " + strings.TrimSuffix(text, "'")
+	}
+	c.trace("->> [{line}]", line)
 }
 
 // traceLast writes the -ERR that ends a connection to the log.
