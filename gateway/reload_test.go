@@ -205,7 +205,7 @@ func TestReloadTurnsTracingOn(t *testing.T) {
 	t.Parallel()
 	var log syncBuffer
 	var level slog.LevelVar
-	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT}
+	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, DisableShortFirstPing: true}
 	s, err := New(Options{Bus: bus.NewRouter(), Server: o, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: &level}))})
 	check(t, err)
 	check(t, s.Start())
@@ -214,15 +214,15 @@ func TestReloadTurnsTracingOn(t *testing.T) {
 	said := func() int {
 		c.send(t, "PING\r\n")
 		c.expect(t, "PONG")
-		return strings.Count(log.String(), "[PING]")
+		return strings.Count(log.String(), "line=PING")
 	}
 	c.send(t, "CONNECT {\"verbose\":false}\r\n")
 	if said() != 0 {
 		t.Error("it is logged unasked")
 	}
 	level.Set(levelTrace)
-	check(t, s.SetOptions(&server.Options{Trace: true}))
+	check(t, s.SetOptions(&server.Options{Trace: true, DisableShortFirstPing: true}))
 	eventually(t, "tracing", func() bool { return said() > 0 })
-	check(t, s.SetOptions(&server.Options{}))
+	check(t, s.SetOptions(&server.Options{DisableShortFirstPing: true}))
 	eventually(t, "the end of tracing", func() bool { n := said(); return said() == n })
 }
