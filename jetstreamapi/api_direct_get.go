@@ -3,12 +3,14 @@ package jetstreamapi
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/noetl/ehdb-gateway/jetstreamapi/consumer"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 	"github.com/noetl/ehdb-gateway/storage"
 	"github.com/noetl/ehdb-gateway/subjects"
@@ -157,13 +159,11 @@ func (d *directGet) multi() {
 		d.status("404 No Results")
 		return
 	}
-	filters := make([]storage.Filter, 0, len(q.MultiLastFor))
-	for _, s := range q.MultiLastFor {
-		f, err := subjects.Compile(s)
-		if err != nil {
-			continue // matches nothing
-		}
-		filters = append(filters, f)
+	texts := slices.DeleteFunc(q.MultiLastFor, func(s string) bool { return !subjects.ValidFilter(s) }) // match nothing
+	filters, err := consumer.CompileFilters(texts)
+	if err != nil {
+		d.status("400 Bad Request")
+		return
 	}
 	var seqs []uint64
 	var more bool

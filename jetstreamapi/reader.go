@@ -9,7 +9,6 @@ import (
 
 	"github.com/noetl/ehdb-gateway/jetstreamapi/consumer"
 	"github.com/noetl/ehdb-gateway/storage"
-	"github.com/noetl/ehdb-gateway/subjects"
 )
 
 // Reader reads a stream beside its consumers: it acknowledges nothing, removes nothing, and the stream keeps nothing
@@ -67,14 +66,9 @@ func (s *Service) Read(accountName, name string, cfg *server.ConsumerConfig) (*R
 	if err != nil {
 		return nil, err
 	}
-	texts := filtersOf(cfg)
-	filters := make([]storage.Filter, 0, len(texts))
-	for _, text := range texts {
-		f, err := subjects.Compile(text)
-		if err != nil {
-			return nil, err
-		}
-		filters = append(filters, f)
+	filters, err := consumer.CompileFilters(filtersOf(cfg))
+	if err != nil {
+		return nil, err
 	}
 	r := &Reader{log: e.log, filtered: len(filters) > 0, wake: make(chan struct{}, 1)}
 	r.stop = e.stream.Watch(r.woken) // before it looks where to begin: nothing that comes is missed

@@ -113,6 +113,56 @@ func (v *sealedView) sum(f *front, r *frontRun) error {
 	return nil
 }
 
+// Within returns the lowest sequence from which on what is at the head counts for no more than bytes: to purge what is
+// below it removes no record more than that needs. It is called as methods that change the log are. Errors are those of
+// reading a part; ErrStopped when the store is closed.
+func (l *Log) Within(bytes uint64) (uint64, error) {
+	total := l.State().Bytes
+	over := total - min(bytes, total)
+	l.mu.RLock()
+	ram := l.head.ram() // of the same moment as the runs in parts: the sealer moves what is in RAM there
+	views, err := snapshot(l.head.sealed, atHead)
+	l.mu.RUnlock()
+	if err != nil {
+		return 0, err
+	}
+	defer release(views)
+	for i := range views {
+		if seq, err := views[i].pass(&over); seq != 0 || err != nil {
+			return seq, err
+		}
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, x := range ram {
+		for ord := x.headNext(x.headFirst); ord < x.end; ord = x.headNext(ord + 1) {
+			if over == 0 {
+				return x.at(ord).seq, nil
+			}
+			over -= min(over, l.sizeOf(x, ord))
+		}
+	}
+	return l.lastSeq + 1, nil
+}
+
+// pass takes what the oldest records count for from over, and returns the sequence of the first that is left when over
+// is 0; 0 if there is none.
+func (v *sealedView) pass(over *uint64) (uint64, error) {
+	sec, err := v.section()
+	if err != nil {
+		return 0, err
+	}
+	ord, sum, err := sec.Reach(*over, v.dead)
+	if err != nil {
+		return 0, err
+	}
+	*over -= min(*over, sum)
+	if ord = v.dead.Live(ord); *over > 0 || ord >= v.info.Count {
+		return 0, nil
+	}
+	return sec.Seq(ord)
+}
+
 // purgeFront removes what f says.
 func (l *Log) purgeFront(f *front, done Done) (uint64, error) {
 	stretches := l.stretches(&f.ram)

@@ -403,6 +403,7 @@ func (x *logTest) checkState(t *rapid.T) {
 	if got := x.l.Visible(); got != x.m.visSeq {
 		t.Fatalf("visible is %d, want %d", got, x.m.visSeq)
 	}
+	x.checkWithin(t)
 	keys := map[string]bool{}
 	for _, r := range x.m.vis {
 		keys[string(r.Key)] = true

@@ -11,17 +11,37 @@ import (
 // filterSet is the compiled filters of a consumer; empty: everything.
 type filterSet []storage.Filter
 
-func compileFilters(texts []string) (filterSet, error) {
-	set := make(filterSet, 0, len(texts))
+// CompileFilters prepares the filters of a consumer or a reader. Those with a wildcard and the same prefix become one:
+// the keys of a part, and every new key, are then looked at once and not once for each of them.
+func CompileFilters(texts []string) ([]storage.Filter, error) {
+	set := make([]storage.Filter, 0, len(texts))
+	alike := map[string][]*subjects.Filter{}
 	for _, t := range texts {
 		f, err := subjects.Compile(t)
 		if err != nil {
 			return nil, fmt.Errorf("filter subject %q: %w", t, err)
 		}
-		set = append(set, f)
+		if f.Literal() {
+			set = append(set, f)
+		} else {
+			alike[string(f.Prefix())] = append(alike[string(f.Prefix())], f)
+		}
+	}
+	for _, filters := range alike {
+		if len(filters) == 1 {
+			set = append(set, filters[0])
+			continue
+		}
+		u, err := subjects.NewUnion(filters)
+		if err != nil {
+			return nil, err
+		}
+		set = append(set, u)
 	}
 	return set, nil
 }
+
+func compileFilters(texts []string) (filterSet, error) { return CompileFilters(texts) }
 
 func (s filterSet) match(key []byte) bool {
 	for _, f := range s {

@@ -53,11 +53,11 @@ func (s *Stream) trim(set *settings, all bool) { //nolint:revive // two modes of
 		}
 		removed = true
 	}
-	for set.maxBytes > 0 {
+	for i := 0; set.maxBytes > 0; i++ {
 		if st = s.log.State(); st.Bytes <= set.maxBytes || st.Messages == 0 {
 			break
 		}
-		if _, err := s.log.Purge(nil, st.FirstSeq+1, 0, nil); err != nil {
+		if err := s.trimBytes(set.maxBytes, st.FirstSeq, i >= trimSingly); err != nil {
 			s.head.trimDue = true
 			break
 		}
@@ -66,6 +66,22 @@ func (s *Stream) trim(set *settings, all bool) { //nolint:revive // two modes of
 	if removed {
 		s.removed()
 	}
+}
+
+// trimSingly is how many messages a limit on bytes pushes out one by one. If it takes more, they go at once: a large
+// message can push out very many, a change of the limit nearly all.
+const trimSingly = 4
+
+// trimBytes removes the first message, or all that must go so that the others take no more than most.
+func (s *Stream) trimBytes(most, first uint64, all bool) (err error) { //nolint:revive // two modes of one thing
+	upTo := first + 1
+	if all {
+		if upTo, err = s.log.Within(most); err != nil {
+			return err
+		}
+	}
+	_, err = s.log.Purge(nil, upTo, 0, nil)
+	return err
 }
 
 // trimSubject applies the limit for each subject to one.

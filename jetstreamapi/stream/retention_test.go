@@ -332,6 +332,34 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// TestManyPushedOutAtOnce: what a lower limit on bytes pushes out is a handful of records in the log, and not one for each
+// message; and no message more goes than must.
+func TestManyPushedOutAtOnce(t *testing.T) {
+	const n, keep = 500, 20
+	w := retained(t, server.LimitsPolicy)
+	for range n {
+		w.publish(t, "s.a", nil, "x")
+	}
+	head := func() (sum uint64) {
+		for _, s := range w.store.Stats().Shards {
+			sum += s.Head
+		}
+		return sum
+	}
+	st := w.stream.Log().State()
+	before, cfg := head(), w.stream.Config()
+	cfg.MaxBytes = int64(st.Bytes/n*keep) + 1
+	if err := w.update(t, cfg); err != nil {
+		t.Fatal(err)
+	}
+	if st := w.stream.Log().State(); st.Messages != keep || st.LastSeq != n {
+		t.Errorf("%d messages are left, the last is %d; want %d, %d", st.Messages, st.LastSeq, keep, n)
+	}
+	if records := head() - before; records > 10 {
+		t.Errorf("it took %d records in the log to push out %d messages", records, n-keep)
+	}
+}
+
 // TestLimitCutShort: a limit for each subject that a crash kept from being applied is applied after the start, to what
 // is sealed too.
 func TestLimitCutShort(t *testing.T) {

@@ -62,6 +62,24 @@ func (s *Section) collectFew(set *Tombstones, limit uint32, m *Match, dead *Tomb
 	return bytes, err
 }
 
+// Reach returns the lowest ordinal below which what is not deleted counts for at least bytes, and how much that is. If
+// all counts for less, the ordinal is the number of records.
+func (s *Section) Reach(bytes uint64, dead *Tombstones) (ord uint32, sum uint64, err error) {
+	for ord < s.info.Count && sum < bytes {
+		c, err := s.columnPage(ord / recordsPerPage)
+		if err != nil {
+			return 0, 0, err
+		}
+		base := ord / recordsPerPage * recordsPerPage
+		for end := base + c.n; ord < end && sum < bytes; ord++ {
+			if !dead.Contains(ord) {
+				sum += c.sizes.at(ord - base)
+			}
+		}
+	}
+	return ord, sum, nil
+}
+
 // AddAll marks what is deleted in other as deleted.
 func (t *Tombstones) AddAll(other *Tombstones) {
 	if !other.empty() {
