@@ -124,7 +124,9 @@ func TestCaptureEquals(t *testing.T) {
 // A key-value bucket in use, over everything that can break: the servers, the connection, the disk, this process.
 func TestCaptureThroughChaos(t *testing.T) {
 	w := newWorld(t)
-	kv, err := w.js.CreateKeyValue(&nats.KeyValueConfig{Bucket: "B", History: 3})
+	js, err := w.nc.JetStream(nats.MaxWait(time.Second)) // what was on its way to servers that stopped is not answered
+	w.check(err)
+	kv, err := js.CreateKeyValue(&nats.KeyValueConfig{Bucket: "B", History: 3})
 	w.check(err)
 	c := w.capture("KV_B", func(o *Options) { o.Queue = 64 })
 	ctx, stop := context.WithCancel(t.Context())
