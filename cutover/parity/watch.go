@@ -101,8 +101,8 @@ func (w *watch) wish() {
 	w.mu.Unlock()
 }
 
-// budget is how many records of a stream are compared before others get their turn.
-const budget = 4 * chunk
+// budget is how many records of a stream are compared before others get their turn, and what is known by then is shown.
+const budget = chunk
 
 // tick compares what is new, and goes on with a full comparison.
 func (w *watch) tick(ctx context.Context) (more bool) {

@@ -41,7 +41,7 @@ func (l *load) account(s *site) *accounting {
 		Published: len(l.acked), Jobs: len(l.jobs), Duplicated: l.after, Disordered: l.disorder,
 		Counted: l.counted.Load(), Objects: l.objects.Load(), Retries: l.retries.Load(),
 		ClientErrors: append([]string{}, l.errs...),
-		lostAnswers:  2 * s.o.workers() * (s.o.kills + 1), // two consumers, and the restart
+		lostAnswers:  2 * s.o.workers() * (s.o.kills + s.moveKills + 1), // two consumers, and the restart
 		Steps:        map[string][2]float64{},
 	}
 	l.fate(a, l.acked, l.confirmed, &a.Delivered)

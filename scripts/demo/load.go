@@ -181,6 +181,9 @@ func (l *load) quitting() bool {
 // ackWait is that of the workers' consumers.
 const ackWait = 10 * time.Second
 
+// publishTime is how long a publisher waits for an answer before it asks again.
+const publishTime = 5 * time.Second
+
 // patience is how long a program tries again what failed because the gateway was killed or restarted.
 const patience = 20 * time.Second
 
@@ -217,7 +220,7 @@ func (l *load) publish(js jetstream.JetStream, w int, every time.Duration) {
 		since := time.Now()
 		var seq uint64
 		ok := l.insist("publish", func() error {
-			ctx, cancel := context.WithTimeout(l.ctx, 5*time.Second)
+			ctx, cancel := context.WithTimeout(l.ctx, publishTime)
 			defer cancel()
 			ack, err := js.Publish(ctx, subject+strconv.Itoa(w), []byte(id), jetstream.WithMsgID(id))
 			if err == nil {

@@ -24,6 +24,7 @@ type options struct {
 	rate, clients int
 	pause         time.Duration
 	kills         int
+	killMoves     bool
 	prof          int
 	asJSON        bool
 }
@@ -36,6 +37,8 @@ func main() {
 	flag.IntVar(&o.clients, "clients", 200, "connections")
 	flag.DurationVar(&o.pause, "pause", 3*time.Second, "how long the load runs between steps")
 	flag.IntVar(&o.kills, "kills", 1, "how often the gateway is killed while it serves the streams")
+	flag.BoolVar(&o.killMoves, "kill-moves", false,
+		"the gateway is killed during each flip and rollback too, at some moment, and the move made again")
 	flag.IntVar(&o.prof, "prof", 0, "port of the gateway's profiler; 0: none")
 	flag.BoolVar(&o.asJSON, "json", false, "the accounting as JSON")
 	flag.Parse()

@@ -7,19 +7,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/noetl/ehdb-gateway/cutover/face"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
 )
 
 // streams are those that the load uses.
@@ -36,8 +41,10 @@ type site struct {
 	http     int
 	mode     string
 	quiet    bool
-	fences   []float64     // seconds
-	overhead time.Duration // of a publish by the gateway in mode nats
+
+	moveKills int           // of the gateway while it moved a stream
+	fences    []float64     // seconds
+	overhead  time.Duration // of a publish by the gateway in mode nats
 }
 
 func newSite(o *options) (*site, error) {
@@ -183,8 +190,8 @@ func (s *site) call(ctx context.Context, method, path string, body, to any) erro
 	if err != nil {
 		return err
 	}
-	url := fmt.Sprintf("http://127.0.0.1:%d%s", s.http, path)
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(doc))
+	address := fmt.Sprintf("http://127.0.0.1:%d%s", s.http, path)
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(doc))
 	if err != nil {
 		return err
 	}
@@ -271,20 +278,79 @@ func (s *site) rollbackAll(ctx context.Context) error { return s.moveAll(ctx, "/
 // moveAll moves every stream, again until it succeeds: gates may still have to fill.
 func (s *site) moveAll(ctx context.Context, verb, to string) error {
 	for _, name := range streams {
-		var m face.Move
-		err := await(ctx, verb+" of "+name, func() error {
-			ask := map[string]any{"by": "demo", "reason": "a demo", "scope": "$G/" + name}
-			if to == "ehdb" {
-				ask["retries"], ask["force"] = 5, forced
+		if s.o.killMoves {
+			if err := s.interrupt(ctx, verb, to, name); err != nil {
+				return err
 			}
-			return s.call(ctx, http.MethodPost, face.Base+verb, ask, &m)
-		})
-		if err != nil {
+		}
+		if err := await(ctx, verb+" of "+name, func() error { return s.move(ctx, verb, to, name) }); err != nil {
 			return err
 		}
-		s.fences = append(s.fences, m.Fence)
-		s.say("            %-12s -> %-4s held %4.0f ms, lost %d, twice at most %d",
-			name, to, m.Fence*1000, m.Lost, m.Duplicates) //nolint:mnd // milliseconds
+	}
+	return nil
+}
+
+// move moves a stream, if it is not there yet.
+func (s *site) move(ctx context.Context, verb, to, name string) error {
+	if s.o.killMoves { // a move that was recorded before the kill has been made
+		var st face.Status
+		if err := s.call(ctx, http.MethodGet, face.Base+"/status", nil, &st); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(st.Streams, func(x face.StreamState) bool {
+			return x.Scope.Stream == name && x.Authority == to
+		}) {
+			s.say("            %-12s -> %-4s before the kill", name, to)
+			return nil
+		}
+	}
+	ask := map[string]any{"by": "demo", "reason": "a demo", "scope": "$G/" + name}
+	if to == "ehdb" {
+		ask["retries"], ask["force"] = 5, forced
+	}
+	var m face.Move
+	if err := s.call(ctx, http.MethodPost, face.Base+verb, ask, &m); err != nil {
+		return err
+	}
+	s.fences = append(s.fences, m.Fence)
+	s.say("            %-12s -> %-4s held %4.0f ms, lost %d, twice at most %d",
+		name, to, m.Fence*1000, m.Lost, m.Duplicates) //nolint:mnd // milliseconds
+	return nil
+}
+
+// interrupt begins to move a stream and kills the gateway at some moment of it. It waits until the publishers know what
+// became of their last messages: message ids from before a restart are not known behind it, which is why a gate waits
+// for their window, without which the demo does.
+func (s *site) interrupt(ctx context.Context, verb, to, name string) error {
+	if err := await(ctx, verb+" of "+name, func() error { return s.ready(ctx, name, to) }); err != nil {
+		return err
+	}
+	const longest = 700 // milliseconds that a move takes, about
+	after := time.Duration(rand.IntN(longest)) * time.Millisecond
+	var moved sync.WaitGroup
+	moved.Go(func() { _ = s.move(ctx, verb, to, name) }) // it fails, or was quicker
+	time.Sleep(after)
+	s.say("            %-12s SIGKILL after %v", name, after)
+	err := s.kill(ctx)
+	moved.Wait()
+	s.moveKills++
+	time.Sleep(publishTime + time.Second)
+	return err
+}
+
+// ready reports whether the gates let a stream be moved.
+func (s *site) ready(ctx context.Context, name, to string) error {
+	if to == "nats" {
+		return nil
+	}
+	var r gate.Report
+	if err := s.call(ctx, http.MethodGet, face.Base+"/gates?scope="+url.QueryEscape("$G/"+name), nil, &r); err != nil {
+		return err
+	}
+	for _, g := range r.Gates {
+		if forced[g.ID] == "" && g.State != gate.Pass && g.State != gate.NotApplicable {
+			return fmt.Errorf("gate %s is %s: %s", g.ID, g.State, g.Reason)
+		}
 	}
 	return nil
 }
