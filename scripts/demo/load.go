@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -50,8 +51,10 @@ func (l *load) connect(more ...nats.Option) (jetstream.JetStream, error) {
 		nats.RetryOnFailedConnect(true),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			// After a reconnect the library asks for a whole batch again, though some of the last may wait in its
-			// channel still; what has no room there comes again.
-			if !errors.Is(err, nats.ErrSlowConsumer) {
+			// channel still; what has no room there comes again. And who writes while the gateway is killed is told
+			// so, and connects again.
+			if !errors.Is(err, nats.ErrSlowConsumer) && !errors.Is(err, syscall.EPIPE) &&
+				!errors.Is(err, syscall.ECONNRESET) {
 				l.fail("connection", err)
 			}
 		}))

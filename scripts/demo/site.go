@@ -42,7 +42,8 @@ type site struct {
 	mode     string
 	quiet    bool
 
-	moveKills int           // of the gateway while it moved a stream
+	moveKills int       // of the gateway while it moved a stream
+	killed    time.Time // when it was killed last
 	fences    []float64     // seconds
 	overhead  time.Duration // of a publish by the gateway in mode nats
 }
@@ -149,6 +150,7 @@ func (s *site) kill(ctx context.Context) error {
 		return err
 	}
 	_ = s.gw.Wait()
+	s.killed = time.Now()
 	return s.startGateway(ctx, s.mode)
 }
 
@@ -318,13 +320,12 @@ func (s *site) move(ctx context.Context, verb, to, name string) error {
 	return nil
 }
 
-// interrupt begins to move a stream and kills the gateway at some moment of it. It waits until the publishers know what
-// became of their last messages: message ids from before a restart are not known behind it, which is why a gate waits
-// for their window, without which the demo does.
+// interrupt begins to move a stream and kills the gateway at some moment of it.
 func (s *site) interrupt(ctx context.Context, verb, to, name string) error {
 	if err := await(ctx, verb+" of "+name, func() error { return s.ready(ctx, name, to) }); err != nil {
 		return err
 	}
+	s.calm()
 	const longest = 700 // milliseconds that a move takes, about
 	after := time.Duration(rand.IntN(longest)) * time.Millisecond
 	var moved sync.WaitGroup
@@ -334,9 +335,14 @@ func (s *site) interrupt(ctx context.Context, verb, to, name string) error {
 	err := s.kill(ctx)
 	moved.Wait()
 	s.moveKills++
-	time.Sleep(publishTime + time.Second)
+	s.calm()
 	return err
 }
+
+// calm waits until the publishers know what became of what they had sent when the gateway was killed. Ids of messages
+// that were removed are not known behind a restart, here as on the servers: a publish that is tried again behind the
+// next one, or behind a move, is a new message.
+func (s *site) calm() { time.Sleep(time.Until(s.killed.Add(publishTime + time.Second))) }
 
 // ready reports whether the gates let a stream be moved.
 func (s *site) ready(ctx context.Context, name, to string) error {
