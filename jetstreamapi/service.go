@@ -49,7 +49,7 @@ type Service struct {
 	maxPayload atomic.Int64 // see Options
 	started    time.Time
 
-	watched    *queue       // of copies of requests for the system account
+	watched *queue // of copies of requests for the system account
 
 	stopping context.Context // ends when Stop is called
 	stop     context.CancelFunc

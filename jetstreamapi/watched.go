@@ -17,7 +17,8 @@ func (s *Service) newWatched() *queue {
 	return &queue{workers: 1, bound: advisoryLimit, newOut: newOut}
 }
 
-// show copies r to the system account, if a client listens there. With too many waiting the copy is dropped and counted.
+// show copies r to the system account, if a client listens there. With too many waiting the copy is dropped and
+// counted.
 func (r *request) show() {
 	system := r.svc.opts.System
 	if system == "" || r.acc.name == system || !r.svc.opts.Bus.ClientHears(system, r.subject) {

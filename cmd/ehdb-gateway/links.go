@@ -110,7 +110,7 @@ func (a *app) shownLinks(account string) monitor.Links {
 		}}
 		if im.Service {
 			out.Type = jwt.Service
-			out.To = jwt.Subject(im.LocalFilter()) //nolint:staticcheck // nats-server shows it of services, deprecated or not
+			out.To = jwt.Subject(im.LocalFilter()) //nolint:staticcheck // nats-server shows it of services, though old
 		}
 		l.Imports = append(l.Imports, out)
 	}

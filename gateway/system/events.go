@@ -192,7 +192,8 @@ func measurement(l *bus.Latency, requestor, responder *server.ClientInfo, at tim
 	return m
 }
 
-// publishIn sends a message in another account. Sessions are kept: there are as many as accounts that are told something.
+// publishIn sends a message in another account. Sessions are kept: there are as many as accounts that are told
+// something.
 func (s *Service) publishIn(account, subject string, data []byte) {
 	session := s.abroad[account]
 	if session == nil {
