@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -44,7 +45,7 @@ func TestTraceOfTheProtocol(t *testing.T) {
 		_, err = io.WriteString(c, traced)
 		noErr(t, err)
 		await("PONG")
-		p.Signal(15)
+		p.Signal(syscall.SIGTERM)
 		<-p.done
 		if strings.Contains(p.Log(), "secret") {
 			t.Errorf("the log has the password:\n%s", p.Log())

@@ -70,6 +70,7 @@ func TestPermissionMatrix(t *testing.T) {
 // playMatrix has one user after the other publish and subscribe to everything, then somebody else publish, and returns what
 // each was told.
 func playMatrix(t *testing.T, addr net.Addr, users []string) map[string]string {
+	t.Helper()
 	var pubs, subs, members strings.Builder
 	sid := 0
 	for _, subject := range slices.Concat(matrixSubjects, matrixFilters) {
@@ -125,6 +126,7 @@ func beyond(line, allow string) bool {
 
 // untilPong reads what comes before a PONG.
 func untilPong(t *testing.T, c *rawConn) string {
+	t.Helper()
 	check(t, c.SetReadDeadline(time.Now().Add(30*time.Second)))
 	var got []byte
 	for buf := make([]byte, 16<<10); !strings.HasSuffix(string(got), "PONG\r\n"); {

@@ -76,7 +76,7 @@ func upgradeAnswer(t *testing.T, addr, change string) string {
 		"GET / HTTP/1.1", "Host: " + addr, "Upgrade: websocket", "Connection: Upgrade",
 		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13",
 	}
-	for _, c := range strings.Split(strings.ReplaceAll(change, "HOST", addr), "|") {
+	for c := range strings.SplitSeq(strings.ReplaceAll(change, "HOST", addr), "|") {
 		without, dropped := strings.CutPrefix(c, "-")
 		switch {
 		case dropped:

@@ -241,7 +241,8 @@ func (o *operator) reload(next *config.Config) error {
 
 // sameResolver is an error if next keeps claims in another kind of place.
 func sameResolver(now, next *config.Config) error {
-	if now.OperatorMode() != next.OperatorMode() || (now.Server.AccountResolver == nil) != (next.Server.AccountResolver == nil) {
+	none := func(c *config.Config) bool { return c.Server.AccountResolver == nil }
+	if now.OperatorMode() != next.OperatorMode() || none(now) != none(next) {
 		return errors.New("config reload does not support moving to or from an account resolver")
 	}
 	if now.Resolver != next.Resolver {

@@ -101,11 +101,32 @@ func connLimits(cfg *config.Config) map[string]auth.Limits {
 // either, with its text, and what is ours.
 func settled(now, next *config.Config) error {
 	o, n := now.Server, next.Server
-	type setting struct {
-		name     string // nats-server's
-		old, new any
+	for _, s := range settings(now, next) {
+		if !reflect.DeepEqual(s.old, s.new) {
+			return fmt.Errorf("config reload not supported for %s: old=%v, new=%v", s.name, s.old, s.new)
+		}
 	}
-	for _, s := range []setting{
+	switch {
+	case now.DataDir != next.DataDir:
+		return errors.New("config reload not supported for jetstream storage directory")
+	case o.JetStreamMaxMemory != n.JetStreamMaxMemory, o.JetStreamMaxStore != n.JetStreamMaxStore:
+		return errors.New("config reload not supported for jetstream dynamic max memory and store")
+	case !reflect.DeepEqual(now.EHDB, next.EHDB):
+		return errors.New("config reload not supported for ehdb: restart to change it")
+	}
+	return nil
+}
+
+// setting is something that only a start settles.
+type setting struct {
+	name     string // nats-server's
+	old, new any
+}
+
+// settings are what only a start settles, as it is and as it would be.
+func settings(now, next *config.Config) []setting {
+	o, n := now.Server, next.Server
+	return []setting{
 		{"Host", o.Host, n.Host},
 		{"Port", o.Port, n.Port},
 		{"HTTPHost", o.HTTPHost, n.HTTPHost},
@@ -161,20 +182,7 @@ func settled(now, next *config.Config) error {
 		{"bus.hook_timeout", now.Bus.Hooks.Timeout(), next.Bus.Hooks.Timeout()},
 		{"bus.connect_timeout", now.Bus.ConnectTimeout, next.Bus.ConnectTimeout},
 		{"bus.proxy_protocol", now.Bus.ProxyProtocol, next.Bus.ProxyProtocol},
-	} {
-		if !reflect.DeepEqual(s.old, s.new) {
-			return fmt.Errorf("config reload not supported for %s: old=%v, new=%v", s.name, s.old, s.new)
-		}
 	}
-	switch {
-	case now.DataDir != next.DataDir:
-		return errors.New("config reload not supported for jetstream storage directory")
-	case o.JetStreamMaxMemory != n.JetStreamMaxMemory, o.JetStreamMaxStore != n.JetStreamMaxStore:
-		return errors.New("config reload not supported for jetstream dynamic max memory and store")
-	case !reflect.DeepEqual(now.EHDB, next.EHDB):
-		return errors.New("config reload not supported for ehdb: restart to change it")
-	}
-	return nil
 }
 
 // unshown is a value that is compared and not shown: a secret, or nothing that people can read.

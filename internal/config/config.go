@@ -84,7 +84,7 @@ func (c *Config) settle(f *flags, lookupEnv func(string) (string, bool)) error {
 		return err
 	}
 	if c.Action == CheckFile && len(file.warnings) > 0 {
-		return errors.New(strings.Join(file.warnings, "\n")) // who checks a file wants to hear of it, as from nats-server
+		return errors.New(strings.Join(file.warnings, "\n")) // as nats-server does: who checks wants to hear of it
 	}
 	c.Warnings = append(c.Warnings, file.warnings...)
 	c.Accounts = accountLinks(file)

@@ -42,8 +42,8 @@ func TestInventory(t *testing.T) {
 func inventoryNames(t *testing.T) *strings.Replacer {
 	t.Helper()
 	cert, key := certificate(t)
-	pair := func(make func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
-		kp, err := make()
+	pair := func(create func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
+		kp, err := create()
 		if err != nil {
 			t.Fatal(err)
 		}

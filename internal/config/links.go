@@ -45,8 +45,8 @@ func mapped(list []*accounts.Account) error {
 	for _, a := range list {
 		for _, m := range a.Mappings {
 			if slices.ContainsFunc(m.Destinations, func(d accounts.Destination) bool { return d.Subject == "" }) {
-				errs = append(errs, fmt.Errorf("mappings of account %s: %q has an empty destination: name a subject, or leave the "+
-					"mapping out", a.Name, m.Subject))
+				errs = append(errs, fmt.Errorf("mappings of account %s: %q has an empty destination: name a subject, "+
+					"or leave the mapping out", a.Name, m.Subject))
 			}
 		}
 	}
