@@ -331,8 +331,8 @@ func TestCaptureConfigAndRole(t *testing.T) {
 	_, err := w.js.UpdateStream(&nats.StreamConfig{Name: "S", Subjects: []string{"S.>", "T"}, MaxMsgs: 3, Description: "new"})
 	w.check(err)
 	w.publish(2, on("T"))
-	to, err := w.svc.Cutover().Stream("$G", "S")
-	w.check(err)
+	var to cutover.Copy
+	w.await("the copy", func() bool { to, err = w.svc.Cutover().Stream("$G", "S"); return err == nil })
 	w.await("the configuration", func() bool { return to.Config().Description == "new" })
 	w.equal(c)
 	w.check(to.SetRole(t.Context(), cutover.Authority))
