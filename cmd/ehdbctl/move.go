@@ -130,6 +130,7 @@ func (c *remote) dryRun(cmd *cobra.Command, scope cutover.Scope, to string, oneW
 	return err
 }
 
+//nolint:revive // oneWay is what was asked for
 func printPlan(w io.Writer, p *face.Plan, oneWay bool) {
 	for i, s := range p.Steps {
 		fmt.Fprintf(w, "%2d  %s\n", i+1, s)
