@@ -90,7 +90,7 @@ func (s *Stream) addMirrored(set *settings, batch []Copy, mapper Mapper) (done i
 
 // settled ends the addition of a batch: it trims, and gives the lock back.
 func (s *Stream) settled(set *settings) (stall <-chan struct{}) {
-	s.trim(set, false)
+	s.trim(set)
 	ready := s.answers.ready(s.log.Visible()) // among copies: those that are republished
 	stall = s.answers.stall()
 	closed := s.head.closed
@@ -171,7 +171,7 @@ func (s *Stream) addCopy(set *settings, in *incoming) error {
 		in.named.Parse(in.header)
 	}
 	if s.head.trimDue {
-		s.trim(set, false)
+		s.trim(set)
 	}
 	s.dedupe.expire(in.now)
 	v := set.admitCopy(s, in)

@@ -53,7 +53,7 @@ func (s *Stream) accept(set *settings, m *bus.Msg, now int64) {
 		return
 	}
 	if s.head.trimDue && (len(in.header) > 0 || set.cfg.Discard == server.DiscardNew) {
-		s.trim(set, false) // the checks are to see the stream as the message before left it
+		s.trim(set) // the checks are to see the stream as the message before left it
 	}
 	s.dedupe.expire(now)
 	switch {
@@ -153,7 +153,7 @@ func (s *Stream) place(set *settings, in *incoming, p *placed, now int64) {
 		s.removed()
 	}
 	if p.rollup != rollupNone || (set.maxPer > 0 && set.maxBytes > 0) {
-		s.trim(set, false)
+		s.trim(set)
 	}
 }
 

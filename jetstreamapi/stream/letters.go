@@ -43,7 +43,7 @@ func (s *Stream) AddLetters(letters []Letter, commit func(*storage.Batch) error)
 	for i := range list {
 		s.placeAtomic(set, &list[i], now)
 	}
-	s.trim(set, false)
+	s.trim(set)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"bytes"
+	"time"
 
 	"github.com/noetl/ehdb-gateway/storage"
 )
@@ -28,15 +29,11 @@ func (s *Stream) totals() (messages, size uint64) {
 	return st.Messages, st.Bytes
 }
 
-// trim removes what the limits no longer allow. all applies the limit for each subject to every subject, which is for
-// changes of the configuration: a publish does that for its own. Deletions that the log refuses (its queue is full) are
-// tried again with the next message.
-func (s *Stream) trim(set *settings, all bool) { //nolint:revive // two modes of one thing
+// trim removes what the limits of the whole stream no longer allow. Deletions that the log refuses (its queue is full)
+// are tried again with the next message.
+func (s *Stream) trim(set *settings) {
 	s.retryOwed()
-	if all && set.maxPer > 0 {
-		s.trimSubjects(set)
-	}
-	if !set.evicts() || (!s.head.trimDue && !all) {
+	if !set.evicts() || !s.head.trimDue {
 		return
 	}
 	s.head.trimDue = false
@@ -102,10 +99,61 @@ func (s *Stream) trimSubject(set *settings, subject []byte) {
 	}
 }
 
-// trimSubjects applies the limit for each subject to all.
+// trimTurn is for how many subjects the limit for each is applied before others may have the stream.
+const trimTurn = 256
+
+// trimSubjects applies the limit for each subject to all, and then those of the whole stream, after a change of the
+// configuration. Who publishes meanwhile does it for the subject of the message.
 func (s *Stream) trimSubjects(set *settings) {
-	over := s.overLimit(set.maxPer, func() bool { return false })
-	s.trimEach(set, append(over, s.overLimitRecently(set.maxPer)...))
+	over := s.overLimit(set.maxPer, s.upkeep.quit.Load)
+	left := s.trimInTurns(set, append(over, s.overLimitRecently(set.maxPer)...))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.upkeep.stopped || s.head.closed {
+		return
+	}
+	if len(left) > 0 {
+		s.upkeep.running.Add(1)
+		go func() {
+			defer s.upkeep.running.Done()
+			s.trimUntilDone(set, left)
+		}()
+	}
+	s.trim(set)
+}
+
+// trimInTurns applies the limit for each subject to some, and returns those left when the log takes no more. It stops when
+// the settings are not set any more: who changed them sees to all subjects.
+func (s *Stream) trimInTurns(set *settings, subjects [][]byte) (left [][]byte) {
+	turn := func(some [][]byte) (goOn bool, err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.head.closed || s.settings.Load() != set {
+			return false, nil
+		}
+		return true, s.trimEach(set, some)
+	}
+	for len(subjects) > 0 {
+		n := min(trimTurn, len(subjects))
+		switch goOn, err := turn(subjects[:n]); {
+		case err != nil:
+			return subjects
+		case !goOn:
+			return nil
+		}
+		subjects = subjects[n:]
+	}
+	return nil
+}
+
+// trimUntilDone is trimInTurns, again and again until nothing is left or the stream stops.
+func (s *Stream) trimUntilDone(set *settings, subjects [][]byte) {
+	for subjects = s.trimInTurns(set, subjects); len(subjects) > 0; subjects = s.trimInTurns(set, subjects) {
+		if s.upkeep.quit.Load() {
+			return
+		}
+		time.Sleep(retryTick)
+	}
 }
 
 // overLimit returns the subjects of which more than most messages are visible. It reads the keys of all parts.
@@ -130,15 +178,16 @@ func (s *Stream) overLimitRecently(most uint64) (over [][]byte) {
 }
 
 // trimEach applies the limit for each subject to some.
-func (s *Stream) trimEach(set *settings, subjects [][]byte) {
+func (s *Stream) trimEach(set *settings, subjects [][]byte) (err error) {
 	for _, subject := range subjects {
-		if _, err := s.log.Purge(exactly(subject), 0, set.maxPer, nil); err != nil {
-			break // the limit is applied again with the next message of the subject
+		if _, err = s.log.Purge(exactly(subject), 0, set.maxPer, nil); err != nil {
+			break
 		}
 	}
 	if len(subjects) > 0 {
 		s.removed()
 	}
+	return err
 }
 
 // trimRecovered applies the limits after a crash, which may have come between a message and what it pushed out. For the
@@ -146,29 +195,20 @@ func (s *Stream) trimEach(set *settings, subjects [][]byte) {
 // deletion was owed: a start must not take as long as there are subjects.
 func (s *Stream) trimRecovered(set *settings) {
 	if set.maxPer > 0 {
-		s.trimEach(set, s.overLimitRecently(set.maxPer))
+		_ = s.trimEach(set, s.overLimitRecently(set.maxPer)) // what is left of them is visible when trimSealed looks
 		s.upkeep.running.Add(1)
-		go s.trimSealed()
+		go s.trimSealed(set)
 	}
 	s.head.trimDue = set.evicts()
-	s.trim(set, false)
+	s.trim(set)
 }
 
 // trimSealed applies the limit for each subject to all, at most two streams at a time.
-func (s *Stream) trimSealed() {
+func (s *Stream) trimSealed(set *settings) {
 	defer s.upkeep.running.Done()
 	loadSlots <- struct{}{}
 	defer func() { <-loadSlots }()
-	most := s.settings.Load().maxPer
-	if most == 0 {
-		return
-	}
-	over := s.overLimit(most, s.upkeep.quit.Load)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if set := s.settings.Load(); !s.head.closed && set.maxPer > 0 {
-		s.trimEach(set, over)
-	}
+	s.trimUntilDone(set, s.overLimit(set.maxPer, s.upkeep.quit.Load))
 }
 
 // rollUp removes what came before the newest message: of its subject, or of the stream. The newest keep are kept.

@@ -132,7 +132,7 @@ func (s *Stream) publishScheduled(set *settings, in *incoming) bool {
 	} else {
 		s.store(set, in, rollup, in.now)
 	}
-	s.trim(set, false)
+	s.trim(set)
 	return s.head.lastSeq > before
 }
 

@@ -23,6 +23,9 @@ func (s *Stream) Update(cfg server.StreamConfig) error {
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", cfg.Name, err)
 	}
+	if set.maxPer > 0 {
+		s.trimSubjects(set)
+	}
 	for _, subject := range missing(old.cfg.Subjects, set.cfg.Subjects) {
 		s.input.Unsubscribe(subject, 0)
 	}
@@ -65,7 +68,9 @@ func (s *Stream) apply(old, set *settings) (sweep bool, err error) {
 	s.dropBatches(!set.cfg.AllowAtomicPublish, !set.cfg.AllowBatchPublish)
 	s.dedupe.window = set.cfg.Duplicates
 	s.dedupe.expire(s.stamp())
-	s.trim(set, true)
+	if s.head.trimDue = set.evicts(); set.maxPer == 0 {
+		s.trim(set)
+	}
 	s.startScan(set.cfg.AllowMsgTTL && !old.cfg.AllowMsgTTL, set.cfg.AllowMsgSchedules && !old.cfg.AllowMsgSchedules)
 	if set.cfg.MaxAge != old.cfg.MaxAge {
 		s.upkeep.ageFrom = 0

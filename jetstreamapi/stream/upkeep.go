@@ -83,7 +83,7 @@ func (s *Stream) tick() {
 	s.dedupe.expire(now)
 	s.retryOwed()
 	if s.head.trimDue {
-		s.trim(set, false)
+		s.trim(set)
 	}
 	next := s.expireBatches(now)
 	scanning := len(s.upkeep.scans) > 0
