@@ -386,3 +386,45 @@ func TestManyPublishers(t *testing.T) {
 		t.Errorf("state %s", stateLine(st))
 	}
 }
+
+// TestSubjectLimitWithoutRoom lowers the limit for each subject while the log takes nothing more: once it does, all
+// subjects keep to the limit, also those that get no message.
+func TestSubjectLimitWithoutRoom(t *testing.T) {
+	const subjects, each = 2000, 3
+	fs := vfs.NewFault(vfs.NewMem(), nil)
+	store, err := storage.Open(context.Background(), storage.Options{Dir: "/data", FS: fs, SegmentSize: 1 << 20, QueueBytes: 16 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	router := bus.NewRouter()
+	w := &ours{store: store, router: router, client: newClient(t, router)}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := server.StreamConfig{Name: "S", Subjects: []string{"s.>"}, Storage: server.FileStorage}
+	if err := w.create(t, cfg); err != nil {
+		t.Fatal(err)
+	}
+	for i := range subjects * each {
+		w.publish(t, fmt.Sprintf("s.%d", i%subjects), nil, "x")
+	}
+	release := make(chan struct{})
+	fs.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpSync {
+			<-release
+		}
+		return nil
+	})
+	cfg.MaxMsgsPer = 1
+	if err := w.stream.Update(cfg); err != nil {
+		t.Fatal(err)
+	}
+	head := w.stream.Log().State().Messages
+	close(release)
+	if head == subjects {
+		t.Fatal("the log had room for all: nothing was shown")
+	}
+	waitFor(t, "each subject to have one message", func() bool { return w.state(t).Msgs == subjects })
+}
