@@ -42,8 +42,8 @@ type site struct {
 	mode     string
 	quiet    bool
 
-	moveKills int       // of the gateway while it moved a stream
-	killed    time.Time // when it was killed last
+	moveKills int           // of the gateway while it moved a stream
+	killed    time.Time     // when it was killed last
 	fences    []float64     // seconds
 	overhead  time.Duration // of a publish by the gateway in mode nats
 }
