@@ -171,6 +171,8 @@ func (c *client) who() string {
 		return c.login.Account + "/jwt:" + c.login.Nkey
 	case t.Token != "":
 		return c.login.Account + "/token"
+	case c.login.Name != "": // of a certificate
+		return c.login.Account + "/user:" + c.login.Name
 	}
 	return ""
 }

@@ -194,10 +194,7 @@ func (c *consumerEntry) DeliverFrom(from bus.Identity, batch []bus.Delivery) <-c
 func (c *consumerEntry) deliver(from bus.Identity, d *bus.Delivery) <-chan struct{} {
 	switch d.Sub.SID[0] {
 	case sidAck[0]:
-		a, ok := jsapi.ParseAckSubject(d.Msg.Subject)
-		if !ok {
-			return nil // not an ack subject of ours: nobody waits for an answer it could be given
-		}
+		a, _ := jsapi.ParseAckSubject(d.Msg.Subject) // of what cannot be read: zeros, which stand for no delivery
 		id := consumer.AckID{
 			Delivered: a.Delivered, StreamSeq: a.StreamSeq, ConsumerSeq: a.ConsumerSeq,
 			Time: a.Time, Pending: a.Pending,

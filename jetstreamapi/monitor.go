@@ -91,8 +91,8 @@ func (s *Service) inflight() uint64 {
 
 func (s *Service) config() server.JetStreamConfig {
 	return server.JetStreamConfig{
-		MaxMemory:    s.opts.MaxMemory,
-		MaxStore:     s.opts.MaxStore,
+		MaxMemory:    s.maxMemory.Load(),
+		MaxStore:     s.maxStore.Load(),
 		StoreDir:     s.opts.Storage.Dir,
 		SyncInterval: s.opts.SyncInterval,
 		SyncAlways:   true,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -57,6 +58,21 @@ func (s *Service) SetMaxPayload(n int64) {
 	}
 	s.maxPayload.Store(n)
 }
+
+// SetMaxStorage raises Options.MaxMemory and Options.MaxStore, in bytes, while the service runs. A smaller value, and any
+// where there is no limit, is left aside: what is stored could already be more.
+func (s *Service) SetMaxStorage(memory, disk int64) {
+	raise := func(limit *atomic.Int64, n int64) {
+		if old := limit.Load(); old >= 0 && n > old {
+			limit.Store(n)
+		}
+	}
+	raise(&s.maxMemory, memory)
+	raise(&s.maxStore, disk)
+}
+
+// MaxStorage returns the limits in force, in bytes; -1: none.
+func (s *Service) MaxStorage() (memory, disk int64) { return s.maxMemory.Load(), s.maxStore.Load() }
 
 func (s *Service) removeAccount(a *account) {
 	a.stopServing()

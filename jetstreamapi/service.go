@@ -46,8 +46,9 @@ type Service struct {
 	audits     atomic.Uint64
 	refused    atomic.Int64 // requests, since tellOverload told of them
 
-	maxPayload atomic.Int64 // see Options
-	started    time.Time
+	maxPayload          atomic.Int64 // see Options
+	maxMemory, maxStore atomic.Int64 // see Options
+	started             time.Time
 
 	watched *queue // of copies of requests for the system account
 
@@ -65,6 +66,8 @@ func New(o Options) *Service {
 	s.files.failed = make(chan error, 1)
 	s.upstreams = source.NewUpstreams(o.Upstreams, o.Logger)
 	s.maxPayload.Store(o.MaxPayload)
+	s.maxMemory.Store(o.MaxMemory)
+	s.maxStore.Store(o.MaxStore)
 	for name, limits := range o.Accounts {
 		s.accounts[name] = newAccount(s, name, limits)
 	}

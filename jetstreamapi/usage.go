@@ -66,9 +66,9 @@ func storageLimit(l *server.JetStreamAccountLimits, t server.StorageType) int64 
 // maxBytes is the server's limit for a storage type, -1 if there is none.
 func (s *Service) maxBytes(t server.StorageType) int64 {
 	if t == server.MemoryStorage {
-		return s.opts.MaxMemory
+		return s.maxMemory.Load()
 	}
-	return s.opts.MaxStore
+	return s.maxStore.Load()
 }
 
 // checkBytes checks that a stream with this max_bytes and storage fits beside what the account has reserved for others.

@@ -77,6 +77,7 @@ func (a *app) reloadAccounts(next *config.Config) error {
 		return nil
 	}
 	a.streams.svc.SetMaxPayload(int64(next.Server.MaxPayload))
+	a.streams.svc.SetMaxStorage(next.Server.JetStreamMaxMemory, next.Server.JetStreamMaxStore)
 	if a.tenants != nil {
 		return nil
 	}
@@ -109,12 +110,24 @@ func settled(now, next *config.Config) error {
 	switch {
 	case now.DataDir != next.DataDir:
 		return errors.New("config reload not supported for jetstream storage directory")
-	case o.JetStreamMaxMemory != n.JetStreamMaxMemory, o.JetStreamMaxStore != n.JetStreamMaxStore:
-		return errors.New("config reload not supported for jetstream dynamic max memory and store")
 	case !reflect.DeepEqual(now.EHDB, next.EHDB):
 		return errors.New("config reload not supported for ehdb: restart to change it")
 	}
-	return nil
+	return errors.Join(raised(o.JetStreamMaxMemory, n.JetStreamMaxMemory), raised(o.JetStreamMaxStore, n.JetStreamMaxStore))
+}
+
+// raised is an error, in nats-server's words, unless a limit on what JetStream stores stays or is raised. Negative: worked
+// out from the machine.
+func raised(now, next int64) error {
+	switch {
+	case next == now, now >= 0 && next > now:
+		return nil
+	case now < 0:
+		return errors.New("config reload not supported for jetstream dynamic max memory and store")
+	case next < 0:
+		return errors.New("config reload not supported for jetstream max memory and max store")
+	}
+	return errors.New("config reload not supported for decreasing jetstream max memory and store")
 }
 
 // setting is something that only a start settles.

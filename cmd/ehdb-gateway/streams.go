@@ -27,12 +27,11 @@ import (
 
 // streams is JetStream as the other parts see it.
 type streams struct {
-	cfg          *config.Config
-	log          *slog.Logger
-	svc          *jetstreamapi.Service
-	memory, disk int64                       // limits on what is stored in all, in bytes; 0 or less: none
-	label        func(account string) string // what people call an account
-	leaving      func() bool                 // the server is in lame duck mode
+	cfg     *config.Config
+	log     *slog.Logger
+	svc     *jetstreamapi.Service
+	label   func(account string) string // what people call an account
+	leaving func() bool                 // the server is in lame duck mode
 
 	mu      sync.Mutex // guards what follows
 	serving bool
@@ -44,7 +43,6 @@ func newStreams(a *app) *streams {
 	o, own, id := a.cfg.Server, a.cfg.EHDB, a.gw.Stats()
 	s := &streams{cfg: a.cfg, log: a.log.Logger, refused: map[int]uint64{}, label: a.label, leaving: a.gw.Leaving}
 	memory, disk := storeLimits(o, a.cfg.DataDir)
-	s.memory, s.disk = memory, disk
 	s.svc = jetstreamapi.New(jetstreamapi.Options{
 		Bus: a.router,
 		Storage: storage.Options{
@@ -311,7 +309,7 @@ func durable(l jetstreamapi.Lag) metrics.Durable {
 
 func (s *streams) measured() metrics.JetStream {
 	out := metrics.JetStream{Storage: s.stats(), QueueLimit: cmp.Or(s.cfg.EHDB.QueueBytes, defaultQueueBytes)}
-	out.MemoryLimit, out.FileLimit = s.memory, s.disk
+	out.MemoryLimit, out.FileLimit = s.svc.MaxStorage()
 	out.DiskFree, out.DiskSize = diskSpace(s.cfg.DataDir)
 	if !s.up() {
 		return out

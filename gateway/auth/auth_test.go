@@ -53,7 +53,7 @@ func TestNobodyRestricts(t *testing.T) {
 // A subscription that is wider than what is permitted gets only what is permitted.
 func TestDeliveryFilter(t *testing.T) {
 	p := permissions(t, &server.Permissions{Subscribe: &server.SubjectPermission{
-		Allow: []string{"one.*", "all.>", "q.x grp", "mix.*", "mix.> grp"}, Deny: []string{"all.secret", "all.q dq"},
+		Allow: []string{"one.*", "all.>", "q.x grp", "q.x v2.*", "mix.*", "mix.> grp"}, Deny: []string{"all.secret", "all.q dq"},
 	}})
 	for _, tc := range []struct {
 		filter, queue string
@@ -75,6 +75,9 @@ func TestDeliveryFilter(t *testing.T) {
 		{"mix.>", "", true, true},
 		{"mix.>", "grp", true, false},
 		{"q.x", "other", false, false},
+		{"q.x", "v2.a", true, false},
+		{"q.x", "v2.*", true, false},
+		{"q.x", "v2.>", false, false}, // more queues than the rule has
 	} {
 		if got := p.MaySubscribe(tc.filter, tc.queue); got != tc.may {
 			t.Errorf("may subscribe to %q %q: %v", tc.filter, tc.queue, got)

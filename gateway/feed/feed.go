@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/noetl/ehdb-gateway/gateway/auth"
 )
 
@@ -52,6 +54,8 @@ type Options struct {
 type Server struct {
 	o     Options
 	slots chan struct{} // holds one for each feed that is open
+
+	refusals *rate.Limiter // of lines in the log about refused logins
 
 	closeOnce sync.Once
 	closing   chan struct{} // closed by Close
@@ -95,6 +99,7 @@ func New(o Options) *Server {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{o: o, slots: make(chan struct{}, o.MaxConnections), closing: make(chan struct{})}
+	s.refusals = rate.NewLimiter(refusalsPerSecond, refusalsAtOnce)
 	s.stats.refused = map[string]uint64{
 		refusedRequest: 0, refusedLogin: 0, refusedPermission: 0, refusedOrigin: 0, refusedUnknown: 0,
 		refusedConnections: 0, refusedUnavailable: 0,

@@ -20,7 +20,8 @@ type grant struct {
 	source  Source
 	login   *auth.Login
 	filters []string // what the login must permit
-	narrow  bool     // it permits the filters, but perhaps not all that they match
+	whole   bool     // the client gave no filters, and gets whatever the stream holds
+	narrow  bool     // the login permits the filters, but perhaps not all that comes
 }
 
 var (
@@ -34,8 +35,10 @@ func (s *Server) admit(ctx context.Context, q *request) (*grant, error) {
 	g, err := s.enter(ctx, &q.login)
 	switch {
 	case errors.Is(err, ErrLogin): // why, is for the log: it would help who guesses
-		s.o.Logger.Info("A login to a feed was refused: {error}", slog.String("account", q.account),
-			slog.String("client", q.login.Host), slog.Any("error", err))
+		if s.refusals.Allow() {
+			s.o.Logger.Info("A login to a feed was refused: {error}", slog.String("account", shortened(q.account)),
+				slog.String("client", q.login.Host), slog.Any("error", err))
+		}
 		return nil, &refusal{http.StatusUnauthorized, refusedLogin, errLogin}
 	case err != nil:
 		return nil, err
@@ -46,6 +49,20 @@ func (s *Server) admit(ctx context.Context, q *request) (*grant, error) {
 		}
 	}
 	return g, nil
+}
+
+// The bounds of what strangers can make the log say; the counts have all of them.
+const (
+	refusalsPerSecond = 10
+	refusalsAtOnce    = 20
+	maxQuoted         = 255 // bytes of what a client sent
+)
+
+func shortened(text string) string {
+	if len(text) > maxQuoted {
+		return text[:maxQuoted] + "…"
+	}
+	return text
 }
 
 // enter lets a client in, by whoever decides about that.
@@ -94,8 +111,8 @@ func (g *grant) check(q *request) error {
 				"filter %q matches no subject that stream %q takes", f, q.stream)}
 		}
 	}
-	g.filters = q.from.Filters
-	if len(g.filters) == 0 {
+	g.filters, g.whole = q.from.Filters, len(q.from.Filters) == 0
+	if g.whole {
 		g.filters = takes
 	}
 	if len(g.filters) == 0 {
@@ -107,7 +124,7 @@ func (g *grant) check(q *request) error {
 // permits refuses what the login may not subscribe to.
 func (g *grant) permits() error {
 	p := g.login.Permissions
-	g.narrow = false
+	g.narrow = g.whole && p != nil // a stream may hold subjects that it does not take any more, or comes to take others
 	for _, f := range g.filters {
 		if !p.MaySubscribe(f, "") {
 			return &refusal{http.StatusForbidden, refusedPermission, fmt.Errorf(
