@@ -162,17 +162,19 @@ func (c *client) who() string {
 	if c.login == nil {
 		return ""
 	}
+	user := c.told.User
+	if c.login.User != "" && c.login.Issued == 0 { // no claims: of a certificate, or no_auth_user, whatever was told
+		user = c.login.User
+	}
 	switch t := &c.told; {
 	case t.Nkey != "":
 		return c.login.Account + "/nkey:" + t.Nkey
-	case t.User != "":
-		return c.login.Account + "/user:" + t.User
+	case user != "":
+		return c.login.Account + "/user:" + user
 	case t.JWT != "":
 		return c.login.Account + "/jwt:" + c.login.Nkey
 	case t.Token != "":
 		return c.login.Account + "/token"
-	case c.login.Name != "": // of a certificate
-		return c.login.Account + "/user:" + c.login.Name
 	}
 	return ""
 }

@@ -328,6 +328,26 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
+// TestLogNamesWhoItIs: as nats-server, also where the client did not say who it is: no_auth_user, a certificate.
+func TestLogNamesWhoItIs(t *testing.T) {
+	t.Parallel()
+	var log syncBuffer
+	s, err := New(Options{
+		Server: &server.Options{Host: "127.0.0.1", Port: -1, NoAuthUser: "guest", Users: []*server.User{{
+			Username: "guest", Password: "g",
+			Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{">"}}},
+		}}},
+		Bus: bus.NewRouter(), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	check(t, err)
+	check(t, s.Start())
+	defer s.Shutdown()
+	c := dialRaw(t, s)
+	c.send(t, "CONNECT {\"verbose\":false}\r\nPUB foo 0\r\n\r\n")
+	c.expect(t, `-ERR 'Permissions Violation for Publish to "foo"'`)
+	eventually(t, "the log names the user", func() bool { return strings.Contains(log.String(), "$G/user:guest") })
+}
+
 func TestSecretsAreNotLogged(t *testing.T) {
 	var log syncBuffer
 	s, err := New(Options{
