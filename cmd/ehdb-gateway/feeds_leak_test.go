@@ -7,11 +7,13 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
 	"github.com/noetl/ehdb-gateway/gateway"
@@ -124,5 +126,31 @@ func TestThousandReconnects(t *testing.T) {
 	}
 	if s := p.feeds.Stats(); s.Opened != reconnects || s.Gaps != 0 || s.Slow != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A feed without filters has what the stream holds, and that may be other than what it takes: the login decides about each
+// message. Strangers do not fill the log.
+func TestFeedWithoutFilters(t *testing.T) {
+	p := startFeeds(t, "", `accounts { A { jetstream: enabled, users: [
+		{ user: ann, password: a }
+		{ user: sue, password: s, permissions: { subscribe: { allow: ["s.a", "s.x.>"], deny: "s.x.secret" } } }
+	] } }
+`)
+	js := fill(t, p.connect(nats.UserInfo("ann", "a")), "s.a", "s.b", "s.x.open", "s.x.secret", "s.x.more")
+	_, err := js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, js, "s.a")
+	sue := feedRequest(t.Context(), t, http.MethodGet, p.http())
+	sue.SetBasicAuth("sue", "s")
+	login := "Authorization: " + sue.Header.Get("Authorization")
+	openFeed(t, p.http()+"/feed/A/S", login).expect("1 on s.a", "3 on s.x.open", "5 on s.x.more", "6 on s.a")
+	for range 100 {
+		refused(t, p.http()+"/feed/"+strings.Repeat("Q", 10_000)+"/S")
+	}
+	if n := len(p.logged()); n > 40_000 {
+		t.Errorf("100 refused logins wrote %d bytes to the log", n)
 	}
 }

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // What is stored already must not lower the limit of the next start.
@@ -69,4 +73,42 @@ func TestMemoryOfControlGroups(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
+}
+
+// A reload lets JetStream store more, as on a volume that has grown, and not less.
+func TestReloadRaisesStorage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.conf")
+	limits := func(memory, disk int) {
+		t.Helper()
+		text := fmt.Sprintf("jetstream { max_mem: %d, max_file: %d }\n", memory, disk)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limits(1000, 2000)
+	p := start(t, "-sd", t.TempDir(), "-c", file)
+	js, err := jetstream.New(p.connect())
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func() error {
+		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, MaxBytes: 3000})
+		return err
+	}
+	if err := add(); err == nil {
+		t.Fatal("a stream of 3000 bytes fits into 2000")
+	}
+	limits(1000, 4000)
+	p.signal(syscall.SIGHUP)
+	p.awaitLog("[INF] Reloaded server configuration")
+	if err := add(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, body := get(t, p.http()+"/jsz"); !strings.Contains(body, `"max_storage": 4000`) {
+		t.Errorf("jsz shows the old limit: %s", body)
+	}
+	limits(900, 4000)
+	p.signal(syscall.SIGHUP)
+	p.awaitLog("Failed to reload server configuration: config reload not supported for decreasing jetstream max memory and store")
+	p.stop()
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // asServer makes a process of the test binary behave as the program itself.
@@ -333,44 +332,6 @@ func TestReload(t *testing.T) {
 	p = start(t)
 	p.signal(syscall.SIGHUP)
 	p.awaitLog(failed + "can only reload config when a file is provided")
-	p.stop()
-}
-
-// A reload lets JetStream store more, as on a volume that has grown, and not less.
-func TestReloadRaisesStorage(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "c.conf")
-	limits := func(memory, disk int) {
-		t.Helper()
-		text := fmt.Sprintf("jetstream { max_mem: %d, max_file: %d }\n", memory, disk)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	limits(1000, 2000)
-	p := start(t, "-sd", t.TempDir(), "-c", file)
-	js, err := jetstream.New(p.connect())
-	if err != nil {
-		t.Fatal(err)
-	}
-	add := func() error {
-		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, MaxBytes: 3000})
-		return err
-	}
-	if err := add(); err == nil {
-		t.Fatal("a stream of 3000 bytes fits into 2000")
-	}
-	limits(1000, 4000)
-	p.signal(syscall.SIGHUP)
-	p.awaitLog("[INF] Reloaded server configuration")
-	if err := add(); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, body := get(t, p.http()+"/jsz"); !strings.Contains(body, `"max_storage": 4000`) {
-		t.Errorf("jsz shows the old limit: %s", body)
-	}
-	limits(900, 4000)
-	p.signal(syscall.SIGHUP)
-	p.awaitLog("Failed to reload server configuration: config reload not supported for decreasing jetstream max memory and store")
 	p.stop()
 }
 

@@ -113,11 +113,14 @@ func settled(now, next *config.Config) error {
 	case !reflect.DeepEqual(now.EHDB, next.EHDB):
 		return errors.New("config reload not supported for ehdb: restart to change it")
 	}
-	return errors.Join(raised(o.JetStreamMaxMemory, n.JetStreamMaxMemory), raised(o.JetStreamMaxStore, n.JetStreamMaxStore))
+	if err := raised(o.JetStreamMaxMemory, n.JetStreamMaxMemory); err != nil {
+		return err
+	}
+	return raised(o.JetStreamMaxStore, n.JetStreamMaxStore)
 }
 
-// raised is an error, in nats-server's words, unless a limit on what JetStream stores stays or is raised. Negative: worked
-// out from the machine.
+// raised is an error, in nats-server's words, unless a limit on what JetStream stores stays or is raised. Negative:
+// worked out from the machine.
 func raised(now, next int64) error {
 	switch {
 	case next == now, now >= 0 && next > now:

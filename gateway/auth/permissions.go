@@ -202,7 +202,8 @@ func hits(list []rule, subject, queue string) (plain, queued, named bool) {
 
 // names reports whether the rule's queue covers queue.
 func (r rule) names(queue string) bool {
-	return queue != "" && (r.queue == queue || (hasWildcard(r.queue) && Matches(r.queue, queue) && subjects.SubsetOf(queue, r.queue)))
+	covers := func() bool { return Matches(r.queue, queue) && subjects.SubsetOf(queue, r.queue) }
+	return queue != "" && (r.queue == queue || (hasWildcard(r.queue) && covers()))
 }
 
 func hasWildcard(filter string) bool {
