@@ -121,6 +121,8 @@ type Local interface {
 	Create(ctx context.Context, account string, cfg *server.StreamConfig, created time.Time, first uint64) (Copy, error)
 	// Stream returns a stream, in whichever role: ErrNoStream if there is none.
 	Stream(account, name string) (Copy, error)
+	// Named is Stream for one that may be gone: its methods say ErrNoStream for as long as it is not there.
+	Named(account, name string) Copy
 	// Scopes returns the streams that Create has made and Delete has not removed, with their roles.
 	Scopes() map[Scope]Role
 }

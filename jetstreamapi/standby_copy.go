@@ -98,6 +98,11 @@ func (l *local) Stream(accountName, name string) (cutover.Copy, error) {
 	return c, nil
 }
 
+// Named implements cutover.Local.
+func (l *local) Named(accountName, name string) cutover.Copy {
+	return &streamCopy{l.svc, cutover.Scope{Account: accountName, Stream: name}}
+}
+
 // Scopes implements cutover.Local.
 func (l *local) Scopes() map[cutover.Scope]cutover.Role {
 	out := make(map[cutover.Scope]cutover.Role)

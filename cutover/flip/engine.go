@@ -3,6 +3,7 @@ package flip
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -150,17 +151,15 @@ func (e *Engine) resume(ctx context.Context, name cutover.Scope, st *standing) e
 			return err
 		}
 	}
-	c, err := e.o.Local.Stream(name.Account, name.Stream)
-	if err != nil {
-		return err
-	}
+	c := e.o.Local.Named(name.Account, name.Stream)
 	s, err := e.newStream(name, c)
 	if err != nil {
 		return err
 	}
 	s.lastMove = st.move
 	if !st.here {
-		if err := c.SetRole(ctx, cutover.Standby); err != nil { // a rollback may have ended in the middle
+		err := c.SetRole(ctx, cutover.Standby)                  // a rollback may have ended in the middle
+		if err != nil && !errors.Is(err, cutover.ErrNoStream) { // it may have ended before the copy was made anew
 			return err
 		}
 		e.shadow(s, c.Config())
@@ -177,12 +176,16 @@ func (e *Engine) resume(ctx context.Context, name cutover.Scope, st *standing) e
 		}
 		return nil
 	}
-	if err := c.SetRole(ctx, cutover.Authority); err != nil { // it may have ended right behind the record
+	err = c.SetRole(ctx, cutover.Authority) // it may have ended right behind the record
+	if why := e.replaced(s); err != nil && why != nil {
+		e.o.Logger.Error("Stream {stream} is served as it is here: {error}", slog.String("stream", name.String()),
+			slog.Any("error", why))
+	} else if err != nil {
 		return err
 	}
 	s.phase, s.since = PhaseEHDB, st.since
 	s.oneWay, s.from, s.undone = st.oneWay, st.last, st.undone
-	s.configured(c.Config())
+	s.configured(e.stored(ctx, s))
 	if st.complete {
 		s.phase = PhaseComplete
 	}

@@ -25,6 +25,7 @@ type authority struct {
 func (e *Engine) serve(s *stream) {
 	ctx, cancel := context.WithCancel(e.ctx)
 	h := &authority{stop: cancel, nudge: make(chan struct{}, 1)}
+	replaced := e.replaced(s)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.here = h
@@ -34,6 +35,9 @@ func (e *Engine) serve(s *stream) {
 	h.chain = reverse.NewChain(s.site.Conn(), s.copy, s.up, s.name.Stream, e.epoch, e.o.Logger)
 	h.ghosts = reverse.NewGhosts(s.site.Conn(), s.copy, s.up, s.name.Stream, e.o.Logger)
 	h.ended.Go(func() {
+		if replaced != nil { // since before a restart: the chain would not know
+			return
+		}
 		if err := h.chain.Run(ctx); errors.Is(err, reverse.ErrForked) {
 			e.o.Logger.Error("Reverse chain of {stream} has ended, a rollback would lose messages: {error}",
 				slog.String("stream", s.name.String()), slog.Any("error", err))
@@ -73,8 +77,13 @@ const (
 func (e *Engine) follow(ctx context.Context, s *stream, h *authority) {
 	t := time.NewTicker(followEvery)
 	defer t.Stop()
+	said := ""
 	for {
-		if err := e.bring(ctx, s, h); err != nil && ctx.Err() == nil {
+		err := e.bring(ctx, s, h)
+		if err == nil {
+			said = ""
+		} else if text := err.Error(); text != said && ctx.Err() == nil {
+			said = text
 			e.o.Logger.Warn("Stream {stream} upstream could not be kept near the one here: {error}",
 				slog.String("stream", s.name.String()), slog.Any("error", err))
 		}
@@ -90,6 +99,9 @@ func (e *Engine) follow(ctx context.Context, s *stream, h *authority) {
 
 // bring brings the servers' stream near the one here, once.
 func (e *Engine) bring(ctx context.Context, s *stream, h *authority) error {
+	if err := e.replaced(s); err != nil { // what is on the servers is not this stream
+		return errors.Join(err, e.reroute(ctx, s))
+	}
 	return errors.Join(e.bringConfig(ctx, s), h.ghosts.Sync(ctx))
 }
 
@@ -100,13 +112,8 @@ func (e *Engine) bringConfig(ctx context.Context, s *stream) error {
 	if cfg.Name == "" {
 		return fmt.Errorf("%w: %s", cutover.ErrNoStream, s.name)
 	}
-	e.mu.Lock()
-	moved := s.configured(cfg)
-	e.mu.Unlock()
-	if s.setDeliver(e) || moved {
-		if err := errors.Join(e.route(), e.barrier(ctx)); err != nil {
-			return err
-		}
+	if err := e.reroute(ctx, s); err != nil {
+		return err
 	}
 	changed, err := reverse.BringConfig(ctx, s.site.Conn(), cfg, s.up)
 	if err == nil && len(changed) > 0 {
@@ -114,4 +121,19 @@ func (e *Engine) bringConfig(ctx context.Context, s *stream) error {
 			slog.String("stream", s.name.String()), slog.Any("changed", changed))
 	}
 	return err
+}
+
+// reroute sends here what the stream stores and where its consumers push to, as it is configured now.
+func (e *Engine) reroute(ctx context.Context, s *stream) error {
+	cfg := s.copy.Config()
+	if cfg.Name == "" { // it is gone: its subjects stay here, where their publishers hear of it
+		return nil
+	}
+	e.mu.Lock()
+	moved := s.configured(cfg)
+	e.mu.Unlock()
+	if s.setDeliver(e) || moved {
+		return errors.Join(e.route(), e.barrier(ctx))
+	}
+	return nil
 }

@@ -28,9 +28,13 @@ func (e *Engine) RollbackBound(name cutover.Scope) (Bound, error) {
 	e.mu.Lock()
 	h, phase, oneWay, from, undone := s.here, s.phase, s.oneWay, s.from, s.undone
 	e.mu.Unlock()
-	switch {
-	case phase == PhaseShadow || phase == PhaseFlipping:
+	if phase == PhaseShadow || phase == PhaseFlipping {
 		return Bound{Lossless: true, Why: "the servers have the say"}, nil
+	}
+	if why := e.replaced(s); why != nil {
+		return Bound{Lost: messages(s), Why: why.Error()}, nil
+	}
+	switch {
 	case oneWay:
 		last, _ := s.copy.Progress()
 		return Bound{Lost: last - min(last, from), Duplicates: undone, Why: noWayBack}, nil
@@ -94,7 +98,7 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 			return e.abort(s, PhaseEHDB, err)
 		}
 	}
-	if err := s.copy.SetRole(fenced, cutover.Standby); err != nil {
+	if err := e.standDown(fenced, s, m); err != nil {
 		return e.keep(s, err)
 	}
 	e.step(RollbackStopped)
@@ -209,7 +213,10 @@ func (e *Engine) handBack(
 		if err != nil {
 			return rest, err
 		}
-		m.Last, m.Lost = st.LastSeq, last-min(last, st.LastSeq)
+		m.Last = st.LastSeq
+		if m.Lost == 0 { // else standDown knows better
+			m.Lost = last - min(last, st.LastSeq)
+		}
 		e.mu.Lock()
 		m.Duplicates = s.undone
 		e.mu.Unlock()

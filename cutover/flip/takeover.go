@@ -175,6 +175,9 @@ func (e *Engine) refusals(ctx context.Context, s *stream, to cutover.Role) (list
 	if to == cutover.Standby && oneWay {
 		list = append(list, noWayBack+" (--emergency)")
 	}
+	if why := e.replaced(s); to == cutover.Standby && phase == want && why != nil {
+		list = append(list, why.Error())
+	}
 	if to == cutover.Authority {
 		list = append(list, Unsupported(&cfg)...)
 		if why := e.pausing(s); why != "" {
@@ -481,6 +484,9 @@ func (e *Engine) promote(s *stream) {
 		}
 		e.o.Logger.Error("Stream {stream} cannot be served yet: {error}",
 			slog.String("stream", s.name.String()), slog.Any("error", err))
+		if e.replaced(s) != nil { // there is none that could be: what a client has made instead is
+			break
+		}
 		_ = sleep(e.ctx, retryPause)
 	}
 }

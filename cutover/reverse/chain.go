@@ -38,6 +38,7 @@ type Chain struct {
 	to       cutover.Upstream
 	name     string
 	epoch    uint64
+	created  time.Time // of from
 	log      *slog.Logger
 	inbox    string
 	answers  chan *nats.Msg
@@ -56,7 +57,7 @@ func NewChain(
 	stream string, epoch uint64, log *slog.Logger,
 ) *Chain {
 	c := &Chain{
-		conn: conn, from: from, to: to, name: stream, epoch: epoch, log: log,
+		conn: conn, from: from, to: to, name: stream, epoch: epoch, log: log, created: from.Created(),
 		inbox: nats.NewInbox() + "." + nuid.Next(),
 	}
 	c.position.moved = make(chan struct{})
@@ -120,6 +121,9 @@ func (c *Chain) run(ctx context.Context) error {
 	w := &window{c: c, next: last + 1, acked: last}
 	for {
 		durable, moved := c.from.Progress()
+		if err := c.gone(); err != nil {
+			return err
+		}
 		if w.next > durable {
 			if err := w.drain(ctx); err != nil {
 				return err
@@ -150,15 +154,30 @@ func (c *Chain) rest(ctx context.Context, moved <-chan struct{}, last uint64) er
 			return context.Cause(ctx)
 		case <-t.C:
 		}
+		if err := c.gone(); err != nil {
+			return err
+		}
 		if st, err := c.to.State(ctx, false); err == nil && st.LastSeq > last {
 			return fmt.Errorf("%w: their last sequence is %d, the chain's %d", ErrForked, st.LastSeq, last)
 		}
 	}
 }
 
+// gone is an error if the stream here is not the one that the chain is about: what is in another of that name must not
+// follow what the servers have.
+func (c *Chain) gone() error {
+	if at := c.from.Created(); !at.Equal(c.created) {
+		return fmt.Errorf("%w: %s was made at %v, the one here at %v", cutover.ErrIncarnation, c.name, c.created, at)
+	}
+	return nil
+}
+
 // stand returns the last sequence of the servers, whose message has to be that of the chain.
 func (c *Chain) stand(ctx context.Context) (uint64, error) {
 	c.settle()
+	if err := c.gone(); err != nil {
+		return 0, err
+	}
 	st, err := c.to.State(ctx, false)
 	if err != nil {
 		return 0, err
