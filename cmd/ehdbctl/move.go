@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -274,6 +275,14 @@ func (c *remote) canaryCommand() *cobra.Command {
 	return cmd
 }
 
+// streamMode is what "mode" says about a stream.
+type streamMode struct {
+	Scope cutover.Scope `json:"scope"`
+	Phase face.Phase    `json:"phase"`
+	Legal []string      `json:"legal"`
+	Way   string        `json:"way,omitempty"` // how it gets into the mode that was asked for
+}
+
 // modeCommand leads to the verbs that change a stream's mode.
 func (c *remote) modeCommand() *cobra.Command {
 	return &cobra.Command{
@@ -284,21 +293,25 @@ func (c *remote) modeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			w := cmd.OutOrStdout()
+			list := []streamMode{}
 			for i := range st.Streams {
 				s := &st.Streams[i]
 				if !matches(c.scope, s.Scope) {
 					continue
 				}
-				line := fmt.Sprintf("%s  %s", s.Scope, s.Phase)
+				m := streamMode{Scope: s.Scope, Phase: s.Phase, Legal: s.Legal}
 				if len(args) == 1 {
-					line += "  " + way(s, args[0])
-				} else {
-					line += "  legal: " + strings.Join(s.Legal, ", ")
+					m.Way = way(s, args[0])
 				}
-				fmt.Fprintln(w, line)
+				list = append(list, m)
 			}
-			return nil
+			w := cmd.OutOrStdout()
+			return c.show(w, list, func() {
+				for _, m := range list {
+					how := "legal: " + strings.Join(m.Legal, ", ")
+					fmt.Fprintf(w, "%s  %s  %s\n", m.Scope, m.Phase, cmp.Or(m.Way, how))
+				}
+			})
 		},
 	}
 }

@@ -120,6 +120,9 @@ func (c *remote) do(ctx context.Context, method, page string, query url.Values, 
 		data = bytes.NewReader(b)
 	}
 	at := strings.TrimSuffix(c.server, "/") + face.Base + page
+	if !strings.Contains(c.server, "://") {
+		at = "http://" + at
+	}
 	if len(query) > 0 {
 		at += "?" + query.Encode()
 	}

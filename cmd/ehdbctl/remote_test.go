@@ -234,6 +234,7 @@ func TestRemoteCommands(t *testing.T) {
 		{"parity self-test", false, 0, "lag_beyond_window"},
 		{"mode ehdb", false, 0, "ehdbctl flip --scope '$G/ORDERS'"},
 		{"mode", false, 0, "legal: flip"},
+		{"mode --json", false, 0, `"phase": "shadow"`},
 		{"shadow start --scope ORDERS", false, exitNot, "operator's token"},
 		{"shadow start --scope ORDERS", true, 0, "UNDO  ehdbctl shadow stop --scope '$G/ORDERS'"},
 		{"flip --dry-run --scope ORDERS", false, exitNoGo, "would be refused: G8"},

@@ -30,6 +30,7 @@ func (e *Engine) serve(s *stream) {
 	defer e.mu.Unlock()
 	s.here = h
 	if s.phase == PhaseComplete || s.oneWay {
+		h.ended.Go(func() { e.follow(ctx, s, h) })
 		return
 	}
 	h.chain = reverse.NewChain(s.site.Conn(), s.copy, s.up, s.name.Stream, e.epoch, e.o.Logger)
@@ -73,7 +74,8 @@ const (
 	followPause = 50 * time.Millisecond
 )
 
-// follow keeps the servers' stream near the one here in all that is no message: its configuration, and its consumers.
+// follow keeps the servers' stream near the one here in all that is no message, its configuration and its consumers, and
+// the routes to it.
 func (e *Engine) follow(ctx context.Context, s *stream, h *authority) {
 	t := time.NewTicker(followEvery)
 	defer t.Stop()
@@ -97,8 +99,11 @@ func (e *Engine) follow(ctx context.Context, s *stream, h *authority) {
 	}
 }
 
-// bring brings the servers' stream near the one here, once.
+// bring brings the servers' stream near the one here, once. Without a way back only the routes follow.
 func (e *Engine) bring(ctx context.Context, s *stream, h *authority) error {
+	if h.chain == nil {
+		return e.reroute(ctx, s)
+	}
 	if err := e.replaced(s); err != nil { // what is on the servers is not this stream
 		return errors.Join(err, e.reroute(ctx, s))
 	}

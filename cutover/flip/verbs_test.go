@@ -95,6 +95,21 @@ func TestNoReverseShadow(t *testing.T) {
 	}
 }
 
+// A new subject leads here without a way back too.
+func TestRoutesFollowWithoutAWayBack(t *testing.T) {
+	r := newRig(t)
+	ctx := t.Context()
+	js, name := r.filled(jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}, 2)
+	_, err := r.engine.Flip(ctx, name, flip.MoveOptions{NoReverse: true, Retries: 5})
+	check(t, err)
+	_, err = js.UpdateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s", "more"}})
+	check(t, err)
+	until(t, "the new subject", func() bool {
+		ack, err := js.Publish(ctx, "more", nil)
+		return err == nil && ack.Sequence == 3
+	})
+}
+
 // A pause keeps what is published from the copy, and a flip from beginning, until it is over; a restart does not end it.
 // Streams whose acks wait for the copy go on.
 func TestPause(t *testing.T) {

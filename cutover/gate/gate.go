@@ -347,7 +347,7 @@ func (c *check) evaluate(in Inputs, scope cutover.Scope, id string, o *Options) 
 		return r
 	}
 	r.Value, r.N, r.Source, r.Detail = f.Value, f.N, f.Source, f.Detail
-	r.Age = o.Now.Sub(f.At).Seconds()
+	r.Age = max(0, o.Now.Sub(f.At).Seconds()) // some are newer than the question
 	switch {
 	case f.NotApplicable != "":
 		r.State, r.Detail = NotApplicable, f.NotApplicable

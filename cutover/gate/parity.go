@@ -2,6 +2,8 @@ package gate
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +52,7 @@ func (c *Comparison) Facts() Facts {
 	put(Diverged, float64(st.Counts.Diverged()), st.At, n, st.Outcome)
 	put(DigestEqual, Yes(st.Digest.Equal), st.Digest.At, n, st.Digest.Authority+" "+st.Digest.Copy)
 	put(ComparedAll, Yes(st.Complete.After(st.Attached)), st.At, n, "")
-	put(NotCompared, float64(c.unwaived()), st.At, n, fmt.Sprint(st.Reasons))
+	put(NotCompared, float64(c.unwaived()), st.At, n, amounts(st.Reasons))
 	put(Regressions, float64(st.Regressions), st.At, n, "")
 	if w := st.Window; w > 0 {
 		put(LagOfWindow, st.Lag.P99/w, st.At, st.Lag.N, "")
@@ -122,4 +124,13 @@ func silentNow(r *parity.ConsumerReport, at time.Time) bool {
 		wait = defaultAckWait
 	}
 	return r.NumPending+r.AckPending > 0 && at.Sub(r.LastDelivery).Seconds() > 2*wait
+}
+
+// amounts are the entries of a map, by name.
+func amounts(m map[string]uint64) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, fmt.Sprintf("%s %d", name, m[name]))
+	}
+	return strings.Join(list, ", ")
 }

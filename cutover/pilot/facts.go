@@ -173,7 +173,7 @@ func (p *Pilot) serverFacts(ctx context.Context, c *collector, scope cutover.Sco
 		c.none(gate.DrillStepdown, singleServer)
 	}
 	refused := flip.Unsupported(&info.Config)
-	c.put(gate.Unsupported, float64(len(refused)), "STREAM.INFO", fmt.Sprint(refused))
+	c.put(gate.Unsupported, float64(len(refused)), "STREAM.INFO", strings.Join(refused, "; "))
 }
 
 // unhealthy counts the parts of a stream's group that are not in order, and says what one of them lacks. A stream of a
