@@ -131,19 +131,26 @@ func TestThereAndBack(t *testing.T) {
 	t.Logf("last flip: %+v", m)
 	pause()
 	close(l.stop)
-	deadline := time.Now().Add(10 * time.Second)
-	for time.Now().Before(deadline) {
-		l.mu.Lock()
-		all := len(l.processed) == len(l.acked)
-		l.mu.Unlock()
-		if all {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	l.finish()
 	done()
 	l.wg.Wait()
 	l.account()
+}
+
+// finish waits until all is processed, or nothing was for 10 s: a slow disk takes its time for each ack.
+func (l *load) finish() {
+	before := -1
+	for since := time.Now(); time.Since(since) < 10*time.Second; time.Sleep(20 * time.Millisecond) {
+		l.mu.Lock()
+		got, all := len(l.processed), len(l.acked)
+		l.mu.Unlock()
+		if got == all {
+			return
+		}
+		if got > before {
+			before, since = got, time.Now()
+		}
+	}
 }
 
 // account compares what was published with what came.
