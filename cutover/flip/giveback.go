@@ -32,7 +32,7 @@ func (e *Engine) RollbackBound(name cutover.Scope) (Bound, error) {
 		return Bound{Lossless: true, Why: "the servers have the say"}, nil
 	}
 	if why := e.replaced(s); why != nil {
-		return Bound{Lost: messages(s), Why: why.Error()}, nil
+		return Bound{Lost: e.messages(s), Why: why.Error()}, nil //nolint:nilerr // it is the answer
 	}
 	switch {
 	case oneWay:

@@ -36,13 +36,13 @@ func (e *Engine) standDown(ctx context.Context, s *stream, m *Move) error {
 	if _, err := e.o.Local.Stream(s.name.Account, s.name.Stream); err != nil {
 		return nil //nolint:nilerr // it is gone: there is nothing to delete
 	}
-	m.Lost = messages(s)
+	m.Lost = e.messages(s)
 	return s.copy.Delete(ctx)
 }
 
 // messages is how many messages the stream here has.
-func messages(s *stream) uint64 {
-	st, err := s.copy.State(context.Background(), false) // in memory
+func (e *Engine) messages(s *stream) uint64 {
+	st, err := s.copy.State(e.ctx, false)
 	if err != nil {
 		return 0
 	}

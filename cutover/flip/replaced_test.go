@@ -21,7 +21,8 @@ func TestDeletedByAClient(t *testing.T) {
 	}
 }
 
-func deletedByAClient(t *testing.T, again bool) {
+func deletedByAClient(t *testing.T, again bool) { //nolint:revive // one of its two cases
+	t.Helper()
 	r := newRig(t)
 	ctx := t.Context()
 	js, err := jetstream.New(r.connect(r.gw.ClientURL()))
