@@ -93,13 +93,17 @@ func TestAnswersAsNATSServer(t *testing.T) {
 		},
 		"acks whose subjects cannot be read": {
 			{subject: "$JS.API.STREAM.CREATE.S", body: `{"name":"S","subjects":["s"],"storage":"memory"}`},
-			{subject: "$JS.API.CONSUMER.DURABLE.CREATE.S.C",
-				body: `{"stream_name":"S","config":{"durable_name":"C","ack_policy":"explicit"}}`},
+			{
+				subject: "$JS.API.CONSUMER.DURABLE.CREATE.S.C",
+				body:    `{"stream_name":"S","config":{"durable_name":"C","ack_policy":"explicit"}}`,
+			},
 			{subject: "$JS.ACK.S.C.x.y.z.a.b", body: "-NAK"},
 			{subject: "$JS.ACK.S.C.x.y.z.a.b", body: "+WPI"},
 			{subject: "$JS.ACK.S.C.-1.-1.-1.1.0", body: "-NAK"},
-			{subject: "$JS.ACK.S.C.1.99999999999999999999999.1.1.0", body: "+ACK", ours: "no responders",
-				why: "nats-server lets it time out"},
+			{
+				subject: "$JS.ACK.S.C.1.99999999999999999999999.1.1.0", body: "+ACK",
+				ours: "no responders", why: "nats-server lets it time out",
+			},
 		},
 		"nothing there": {
 			{subject: "$JS.API.STREAM.INFO.S"},

@@ -59,8 +59,8 @@ func (s *Service) SetMaxPayload(n int64) {
 	s.maxPayload.Store(n)
 }
 
-// SetMaxStorage raises Options.MaxMemory and Options.MaxStore, in bytes, while the service runs. A smaller value, and any
-// where there is no limit, is left aside: what is stored could already be more.
+// SetMaxStorage raises Options.MaxMemory and Options.MaxStore, in bytes, while the service runs. A smaller value, and
+// any where there is no limit, is left aside: what is stored could already be more.
 func (s *Service) SetMaxStorage(memory, disk int64) {
 	raise := func(limit *atomic.Int64, n int64) {
 		if old := limit.Load(); old >= 0 && n > old {

@@ -74,8 +74,8 @@ const (
 	followPause = 50 * time.Millisecond
 )
 
-// follow keeps the servers' stream near the one here in all that is no message, its configuration and its consumers, and
-// the routes to it.
+// follow keeps the servers' stream near the one here in all that is no message, its configuration and its consumers,
+// and the routes to it.
 func (e *Engine) follow(ctx context.Context, s *stream, h *authority) {
 	t := time.NewTicker(followEvery)
 	defer t.Stop()

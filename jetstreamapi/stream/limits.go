@@ -105,7 +105,7 @@ const trimTurn = 256
 // trimSubjects applies the limit for each subject to all, and then those of the whole stream, after a change of the
 // configuration. Who publishes meanwhile does it for the subject of the message.
 func (s *Stream) trimSubjects(set *settings) {
-	over := s.overLimit(set.maxPer, s.upkeep.quit.Load)
+	over := s.overLimit(set.maxPer, s.upkeep.quitting)
 	left := s.trimInTurns(set, append(over, s.overLimitRecently(set.maxPer)...))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,17 +113,13 @@ func (s *Stream) trimSubjects(set *settings) {
 		return
 	}
 	if len(left) > 0 {
-		s.upkeep.running.Add(1)
-		go func() {
-			defer s.upkeep.running.Done()
-			s.trimUntilDone(set, left)
-		}()
+		s.upkeep.running.Go(func() { s.trimUntilDone(set, left) })
 	}
 	s.trim(set)
 }
 
-// trimInTurns applies the limit for each subject to some, and returns those left when the log takes no more. It stops when
-// the settings are not set any more: who changed them sees to all subjects.
+// trimInTurns applies the limit for each subject to some, and returns those left when the log takes no more. It stops
+// when the settings are not set any more: who changed them sees to all subjects.
 func (s *Stream) trimInTurns(set *settings, subjects [][]byte) (left [][]byte) {
 	turn := func(some [][]byte) (goOn bool, err error) {
 		s.mu.Lock()
@@ -149,10 +145,13 @@ func (s *Stream) trimInTurns(set *settings, subjects [][]byte) (left [][]byte) {
 // trimUntilDone is trimInTurns, again and again until nothing is left or the stream stops.
 func (s *Stream) trimUntilDone(set *settings, subjects [][]byte) {
 	for subjects = s.trimInTurns(set, subjects); len(subjects) > 0; subjects = s.trimInTurns(set, subjects) {
-		if s.upkeep.quit.Load() {
+		t := time.NewTimer(retryTick)
+		select {
+		case <-t.C:
+		case <-s.upkeep.quit:
+			t.Stop()
 			return
 		}
-		time.Sleep(retryTick)
 	}
 }
 
@@ -208,7 +207,7 @@ func (s *Stream) trimSealed(set *settings) {
 	defer s.upkeep.running.Done()
 	loadSlots <- struct{}{}
 	defer func() { <-loadSlots }()
-	s.trimUntilDone(set, s.overLimit(set.maxPer, s.upkeep.quit.Load))
+	s.trimUntilDone(set, s.overLimit(set.maxPer, s.upkeep.quitting))
 }
 
 // rollUp removes what came before the newest message: of its subject, or of the stream. The newest keep are kept.

@@ -117,7 +117,7 @@ func New(o Options) (*Stream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", o.Config.Name, err)
 	}
-	s := &Stream{o: o, log: o.Log}
+	s := &Stream{o: o, log: o.Log, upkeep: upkeep{quit: make(chan struct{})}}
 	if s.o.Batches == nil {
 		s.o.Batches = new(Batches)
 	}

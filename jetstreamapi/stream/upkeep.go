@@ -3,7 +3,6 @@ package stream
 import (
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
@@ -16,7 +15,7 @@ type upkeep struct {
 	timer   *time.Timer
 	due     int64 // Unix nanoseconds the timer is armed for; 0: not armed
 	stopped bool
-	quit    atomic.Bool // stopped, for what runs without the lock
+	quit    chan struct{} // closed when it is stopped, for what runs without the lock
 	// running is the timer's function, and what a start leaves to do; added to under the lock, while not stopped.
 	running sync.WaitGroup
 
@@ -59,13 +58,25 @@ func (s *Stream) dedupeDue(now int64) {
 
 // stopUpkeep ends the timer. Who wants to know that it has ended waits for running, without the lock.
 func (s *Stream) stopUpkeep() {
-	s.upkeep.stopped = true
-	s.upkeep.quit.Store(true)
+	if !s.upkeep.stopped {
+		s.upkeep.stopped = true
+		close(s.upkeep.quit)
+	}
 	if l := s.dedupe.loading; l != nil {
 		l.stop.Store(true)
 	}
 	if s.upkeep.timer != nil {
 		s.upkeep.timer.Stop()
+	}
+}
+
+// quitting reports whether upkeep was stopped.
+func (u *upkeep) quitting() bool {
+	select {
+	case <-u.quit:
+		return true
+	default:
+		return false
 	}
 }
 
