@@ -251,6 +251,10 @@ func TestRefused(t *testing.T) {
 		"encryption":       {"jetstream { store_dir: /srv/x, tpm { keys_file: x } }", `"jetstream.tpm": encryption at rest with a key from a TPM is not served`},
 		"cipher":           {"jetstream { store_dir: /srv/x, key: k, cipher: rot13 }", `Unknown cipher type: "rot13"`},
 		"foreign route":    {"cluster { name: c, listen: \"127.0.0.1:6222\", routes: [\"nats://nats-1:6222\"] }", `cluster.routes names other servers (nats-1:6222)`},
+		"leaf nodes":       {"leafnodes { port: 7422 }", `gateway.conf:1:0: "leafnodes": leaf nodes are not served by this build`},
+		"leaf remotes":     {"leaf { remotes [{url: \"nats://hub:7422\"}] }", "set ehdb { allow_standalone: true } to start without"},
+		"MQTT":             {"mqtt { port: 1883 }", `"mqtt": MQTT is not served by this build`},
+		"other clusters":   {"gateway { name: a }", `"gateway": other clusters are not served by this build`},
 		"tmp store":        {"jetstream { store_dir: /tmp/x }", `is below the system's temporary directory`},
 		"default store":    {"jetstream: enabled", `is below the system's temporary directory`},
 		"bad lame duck":    {"lame_duck_duration: 31s, lame_duck_grace_period: 40s", `lame duck grace period (40s) should be strictly lower`},
@@ -324,6 +328,7 @@ func TestLeftAsideIsOneWarning(t *testing.T) {
 		cluster { name: c, port: 6222 }
 		leafnodes { port: 7422 }
 		mqtt {}
+		ehdb { allow_standalone: true }
 		accounts {
 			A { users [{user: a, password: a}], exports [{service: "x.>"}], jetstream: enabled }
 			B { users [{user: b, password: b}], imports [{service: {account: A, subject: "x.>"}}] }

@@ -18,11 +18,17 @@ var insecure = map[string]string{
 	"jetstream.tpm": "encryption at rest with a key from a TPM is not served",
 }
 
+// doors lists the blocks by which others than NATS clients come in. A file that has one does not start, since they would
+// be shut out, unless ehdb.allow_standalone says that this is meant.
+var doors = map[string]string{
+	"gateway": "other clusters are", "leaf": "leaf nodes are", "leafnodes": "leaf nodes are", "mqtt": "MQTT is",
+}
+
 // notServed lists the keys that this build understands and does without; a start with them says so once.
 var notServed = []string{
 	"accounts.*.limits.max_leafnodes", "accounts.*.limits.max_leafs",
 	"accounts.*.nkey",
-	"cluster", "gateway", "leaf", "leafnodes", "mqtt", "ocsp", "ocsp_cache",
+	"cluster", "ocsp", "ocsp_cache",
 	"default_js_domain", "feature_flags", "trace_verbose",
 	"disable_sublist_cache", "no_sublist_cache",
 	"jetstream.extension_hint", "jetstream.unique_tag", "jetstream.max_outstanding_catchup",
@@ -33,7 +39,7 @@ var notServed = []string{
 
 // checkServed refuses what would be unsafe to leave aside and warns of the rest that is not served.
 func (c *Config) checkServed(file *parsedFile) error {
-	w := walker{}
+	w := walker{standalone: c.EHDB.AllowStandalone}
 	w.walk(nil, file.root)
 	if c.Server.AuthCallout != nil {
 		w.errs = append(w.errs, calloutDefaults(file)...)
@@ -69,8 +75,9 @@ func calloutDefaults(file *parsedFile) (errs []error) {
 
 // walker goes through a parsed file looking for keys of the two tables.
 type walker struct {
-	errs  []error
-	aside []string
+	standalone bool // as ehdb.allow_standalone
+	errs       []error
+	aside      []string
 }
 
 func (w *walker) walk(path []string, v any) {
@@ -97,20 +104,30 @@ func (w *walker) key(path []string, e any) {
 	}
 	pattern := strings.Join(steps, ".")
 	tk, val := unwrap(e)
-	if why, bad := insecure[pattern]; bad && !off(val) {
-		err := fmt.Errorf("%q: %s by this build, and to start without it would not be safe",
-			strings.Join(path, "."), why)
-		if tk != nil {
-			err = fmt.Errorf("%s: %w", where(tk), err)
-		}
-		w.errs = append(w.errs, err)
+	if off(val) {
 		return
 	}
-	if slices.Contains(notServed, pattern) && !off(val) {
-		w.aside = append(w.aside, strings.Join(path, "."))
-		return
+	name := strings.Join(path, ".")
+	why, bad := insecure[pattern]
+	whose, door := doors[pattern]
+	switch {
+	case bad:
+		w.refuse(tk, fmt.Errorf("%q: %s by this build, and to start without it would not be safe", name, why))
+	case door && !w.standalone:
+		w.refuse(tk, fmt.Errorf("%q: %s not served by this build, and who comes that way would be shut out. Remove it, or "+
+			"set ehdb { allow_standalone: true } to start without", name, whose))
+	case door || slices.Contains(notServed, pattern):
+		w.aside = append(w.aside, name)
+	default:
+		w.walk(path, val)
 	}
-	w.walk(path, val)
+}
+
+func (w *walker) refuse(at token, err error) {
+	if at != nil {
+		err = fmt.Errorf("%s: %w", where(at), err)
+	}
+	w.errs = append(w.errs, err)
 }
 
 // off tells values that ask for nothing.
