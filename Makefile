@@ -33,10 +33,10 @@ $(BIN)/nats:
 	mkdir -p $(BIN)
 	GOBIN=$(CURDIR)/$(BIN) $(GO) install $(NATS_CLI)
 
-## test: all tests but the slow suites; under ten minutes on two cores
+## test: all tests but the slow suites; under ten minutes on two cores. What runs beside others mostly waits: four at a time
 test: tools
 	$(GO) vet $(PKGS)
-	$(call gotest,-shuffle=on -timeout 15m)
+	$(call gotest,-shuffle=on -parallel 4 -timeout 15m)
 
 ## race: the same under the race detector
 race: tools
