@@ -18,8 +18,8 @@ var insecure = map[string]string{
 	"jetstream.tpm": "encryption at rest with a key from a TPM is not served",
 }
 
-// doors lists the blocks by which others than NATS clients come in. A file that has one does not start, since they would
-// be shut out, unless ehdb.allow_standalone says that this is meant.
+// doors lists the blocks by which others than NATS clients come in. A file that has one does not start, since they
+// would be shut out, unless ehdb.allow_standalone says that this is meant.
 var doors = map[string]string{
 	"gateway": "other clusters are", "leaf": "leaf nodes are", "leafnodes": "leaf nodes are", "mqtt": "MQTT is",
 }
@@ -114,8 +114,8 @@ func (w *walker) key(path []string, e any) {
 	case bad:
 		w.refuse(tk, fmt.Errorf("%q: %s by this build, and to start without it would not be safe", name, why))
 	case door && !w.standalone:
-		w.refuse(tk, fmt.Errorf("%q: %s not served by this build, and who comes that way would be shut out. Remove it, or "+
-			"set ehdb { allow_standalone: true } to start without", name, whose))
+		w.refuse(tk, fmt.Errorf("%q: %s not served by this build, and who comes that way would be shut out. "+
+			"Remove it, or set ehdb { allow_standalone: true } to start without", name, whose))
 	case door || slices.Contains(notServed, pattern):
 		w.aside = append(w.aside, name)
 	default:
