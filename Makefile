@@ -36,7 +36,7 @@ $(BIN)/nats:
 ## test: all tests but the slow suites; under ten minutes on two cores. What runs beside others mostly waits: four at a time
 test: tools
 	$(GO) vet $(PKGS)
-	$(call gotest,-shuffle=on -parallel 4 -timeout 15m)
+	$(call gotest,-shuffle=on -parallel 4 -timeout 25m)
 
 ## race: the same under the race detector
 race: tools
