@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/noetl/ehdb-gateway/cutover"
 )
 
 // FileName is the file of the exercises in the journal's folder.
@@ -206,22 +208,10 @@ func (l *Log) save() error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(l.path()+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := cutover.WriteFile(l.path(), append(data, '\n')); err != nil {
 		return fmt.Errorf("the drills could not be kept: %w", err)
 	}
-	_, err = f.Write(append(data, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), l.path())
-	}
-	if err != nil {
-		return fmt.Errorf("the drills could not be kept: %w", err)
-	}
-	dir, err := os.Open(l.dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return nil
 }
 
 // Assess works out how an exercise counts now for a program.
