@@ -65,7 +65,7 @@ func families(t *testing.T) map[string]bool {
 	own := metrics.Sources{
 		Gateway:   func() metrics.Gateway { return metrics.Gateway{Disconnects: map[string]uint64{"Client Closed": 0}} },
 		JetStream: func() metrics.JetStream { return metrics.JetStream{} },
-		Durables:  func(fn func(metrics.Durable)) { fn(metrics.Durable{Filters: []string{"s"}}) },
+		Durables:  func(fn func(metrics.Durable)) bool { fn(metrics.Durable{Filters: []string{"s"}}); return true },
 		Shards:    1,
 	}
 	moves := face.NewMoveMetrics()

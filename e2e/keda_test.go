@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +96,26 @@ func (s *scaler) lag() (int64, error) {
 	return s.last.State.LastSeq, nil // which scales to the maximum
 }
 
+// subjectLag does what its metrics-api scaler does with the lag of a subject: a line that is missing is an error, not 0.
+func (s *scaler) subjectLag(subject string) (int64, error) {
+	resp, err := http.Get(s.endpoint + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
+	}
+	want := fmt.Sprintf("ehdb_feed_subject_lag{subject=%q} ", subject)
+	for line := range strings.Lines(string(body)) {
+		if v, ok := strings.CutPrefix(line, want); ok {
+			return strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+		}
+	}
+	return 0, errNoFigures
+}
+
 // TestKEDA: the scaler gets the lag with one request, in every bus mode, and an error where there is no lag to tell: never 0
 // and never the figures of before.
 func TestKEDA(t *testing.T) {
@@ -156,6 +178,16 @@ func TestKEDAAcrossFlips(t *testing.T) {
 	reaches := func(want int64) {
 		t.Helper()
 		when(t, fmt.Sprintf("lag %d", want), func() bool { n, err := k.lag(); return err == nil && n == want })
+		when(t, fmt.Sprintf("lag %d of the subject", want), func() bool {
+			n, err := k.subjectLag("s")
+			return err == nil && n == want
+		})
+		_, series := page(t, b.Monitor+"/metrics") // the log's own alarms are there wherever the stream is
+		for _, s := range []string{"ehdb_storage_up 1", "ehdb_l0_out_of_order_appends 0", "ehdb_storage_sync_seconds_count "} {
+			if !strings.Contains(series, "\n"+s) {
+				t.Errorf("/metrics has no %s", s)
+			}
+		}
 	}
 	reaches(lag)
 	var seen []string // while it moves
@@ -168,6 +200,9 @@ func TestKEDAAcrossFlips(t *testing.T) {
 				n, err := k.lag()
 				if err == nil && n != lag && n != before || errors.Is(err, errClusterWalk) {
 					seen = append(seen, fmt.Sprint(n, err))
+				}
+				if n, err := k.subjectLag("s"); err == nil && n != lag && n != before {
+					seen = append(seen, fmt.Sprint("by subject ", n))
 				}
 				select {
 				case <-stop:

@@ -317,7 +317,7 @@ func (a *app) openMetrics() {
 		s.SSE = a.feedCounts
 	}
 	if a.nats != nil {
-		s.Upstream = a.nats.measured
+		s.Upstream, s.Durables = a.nats.measured, a.durables
 	}
 	if a.mover != nil {
 		s.Extra = append(s.Extra, a.mover.mirrors, face.Metrics(a.mover.pilot.Parity()), a.mover.pilot.Metrics())

@@ -276,10 +276,11 @@ func notThere(e *server.HealthzError) string {
 func (s *streams) addTo(m *metrics.Sources) {
 	m.Shards = len(s.stats().Shards)
 	m.JetStream = s.measured
-	m.Durables = func(fn func(metrics.Durable)) {
+	m.Durables = func(fn func(metrics.Durable)) bool {
 		for _, l := range s.svc.Lags() {
 			fn(durable(l))
 		}
+		return true
 	}
 }
 

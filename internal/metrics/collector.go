@@ -46,25 +46,33 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.gateway(ch)
-	if c.s.Upstream != nil {
-		c.upstream(ch)
-		return
-	}
-	var j JetStream
-	if c.s.JetStream != nil {
-		j = c.s.JetStream()
-	}
-	jetStream(ch, &j)
-	storageStats(ch, &j)
-	c.shards(ch, &j)
 	if c.s.SSE != nil {
 		sse(ch, c.s.SSE())
 	}
-	var all []Durable
-	if c.s.Durables != nil {
-		c.s.Durables(func(d Durable) { all = append(all, d) })
+	elsewhere := c.s.Upstream != nil
+	if elsewhere {
+		c.upstream(ch)
 	}
-	c.feed(ch, all, max(c.s.Shards, len(j.Storage.Shards)))
+	var j JetStream
+	shards := 0
+	if c.s.JetStream != nil || !elsewhere {
+		if c.s.JetStream != nil {
+			j = c.s.JetStream()
+		}
+		shards = max(c.s.Shards, len(j.Storage.Shards))
+		jetStream(ch, &j)
+		storageStats(ch, &j)
+		c.shards(ch, &j, shards)
+	}
+	if c.s.Durables == nil && elsewhere {
+		return
+	}
+	var all []Durable
+	known := true
+	if c.s.Durables != nil {
+		known = c.s.Durables(func(d Durable) { all = append(all, d) })
+	}
+	c.feed(ch, all, shards, known)
 	c.consumers(ch, all)
 }
 
@@ -215,14 +223,14 @@ func storageStats(ch chan<- prometheus.Metric, j *JetStream) {
 		gauge, s.RecoverSeconds)
 }
 
-func (c *collector) shards(ch chan<- prometheus.Metric, j *JetStream) {
+func (c *collector) shards(ch chan<- prometheus.Metric, j *JetStream, shards int) {
 	committed := desc("ehdb_feed_shard_committed", "Durable position of the shard, global and monotonic.", "shard")
 	queued := desc("ehdb_storage_queue_bytes", "Bytes waiting to be committed.", "shard")
 	from := desc("ehdb_feed_shard_resume_from", "Position of the shard that the last start read on from: what is "+
 		"before it was sealed (persisted), or there was nothing sealed (fallback_beginning).", "shard", "origin")
 	tip := desc("ehdb_feed_shard_resume_tip", "Position of the shard that the last start read up to.", "shard")
 	replayed := desc("ehdb_feed_shard_resume_replay_records", "Records of the shard that the last start read.", "shard")
-	for i := range max(c.s.Shards, len(j.Storage.Shards)) {
+	for i := range shards {
 		var s storage.ShardStats
 		if i < len(j.Storage.Shards) {
 			s = j.Storage.Shards[i]
@@ -247,16 +255,22 @@ type lags struct {
 	subject         map[string]uint64
 }
 
-func (c *collector) feed(ch chan<- prometheus.Metric, all []Durable, shards int) {
+// feed sends the lag. Without all durables known there are neither sums nor subjects at 0: what is not known must not
+// read like nothing to do.
+//
+//nolint:revive // known is what the source says
+func (c *collector) feed(ch chan<- prometheus.Metric, all []Durable, shards int, known bool) {
 	l := &lags{shard: make([]uint64, shards), held: make([]uint64, shards), subject: map[string]uint64{}}
 	for i := range all {
 		l.add(&all[i], c.s.Subjects)
 	}
 	const gauge = prometheus.GaugeValue
-	send(ch, []value{
-		{"ehdb_feed_total_lag", "What all durable consumers have still to do.", l.total, gauge},
-		{"ehdb_feed_total_inflight", "Messages delivered and not acknowledged.", l.inflight, gauge},
-	})
+	if known {
+		send(ch, []value{
+			{"ehdb_feed_total_lag", "What all durable consumers have still to do.", l.total, gauge},
+			{"ehdb_feed_total_inflight", "Messages delivered and not acknowledged.", l.inflight, gauge},
+		})
+	}
 	lag := desc("ehdb_feed_shard_lag", "What the durable consumer that is furthest behind has still to do.", "shard")
 	held := desc("ehdb_feed_shard_inflight", "Messages of the shard delivered and not acknowledged.", "shard")
 	for i := range shards {
@@ -264,6 +278,9 @@ func (c *collector) feed(ch chan<- prometheus.Metric, all []Durable, shards int)
 		ch <- prometheus.MustNewConstMetric(held, gauge, float64(l.held[i]), shardLabel(i))
 	}
 	subjects, dropped := c.remember(l.subject)
+	if !known {
+		subjects = slices.DeleteFunc(subjects, func(f string) bool { _, seen := l.subject[f]; return !seen })
+	}
 	send(ch, []value{{"ehdb_feed_subjects_dropped", "Filters without a series: there are too many.", dropped, gauge}})
 	subject := desc("ehdb_feed_subject_lag", "What the durable consumers of a filter have still to do.", "subject")
 	for _, f := range subjects {

@@ -86,18 +86,21 @@ func (c *collector) consumers(ch chan<- prometheus.Metric, all []Durable) {
 		one := func(name *prometheus.Desc, kind prometheus.ValueType, v float64) {
 			ch <- prometheus.MustNewConstMetric(name, kind, v, d.Account, d.Stream, d.Consumer)
 		}
+		one(names.pending, prometheus.GaugeValue, float64(d.Pending))
+		one(names.ackPending, prometheus.GaugeValue, float64(d.AckPending))
+		one(names.waiting, prometheus.GaugeValue, float64(d.Waiting))
+		one(names.sinceDelivery, prometheus.GaugeValue, age(now, d.Delivered, d.Created))
+		one(names.sinceAck, prometheus.GaugeValue, age(now, d.Acked, d.Created))
+		if d.Elsewhere {
+			continue
+		}
 		var more Detail
 		if d.Detail != nil {
 			more = d.Detail()
 		}
-		one(names.pending, prometheus.GaugeValue, float64(d.Pending))
-		one(names.ackPending, prometheus.GaugeValue, float64(d.AckPending))
-		one(names.waiting, prometheus.GaugeValue, float64(d.Waiting))
 		one(names.redeliveries, prometheus.CounterValue, float64(more.Redeliveries))
 		one(names.oldestPending, prometheus.GaugeValue, more.OldestPending.Seconds())
 		one(names.oldestAckPending, prometheus.GaugeValue, more.OldestAckPending.Seconds())
-		one(names.sinceDelivery, prometheus.GaugeValue, age(now, d.Delivered, d.Created))
-		one(names.sinceAck, prometheus.GaugeValue, age(now, d.Acked, d.Created))
 	}
 }
 

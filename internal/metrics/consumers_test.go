@@ -47,10 +47,11 @@ func TestConsumerSeries(t *testing.T) {
 func TestConsumersAreBounded(t *testing.T) {
 	m := New()
 	first := 10
-	m.Ready(Sources{Shards: 1, Durables: func(fn func(Durable)) {
+	m.Ready(Sources{Shards: 1, Durables: func(fn func(Durable)) bool {
 		for i := first; i < maxConsumers+13; i++ {
 			fn(Durable{Stream: "S", Consumer: fmt.Sprintf("c%04d", i)})
 		}
+		return true
 	}})
 	check := func(without int) {
 		t.Helper()

@@ -77,6 +77,8 @@ type Durable struct {
 	Created                   time.Time
 	// Detail returns what costs more. Nil: nothing is known.
 	Detail func() Detail
+	// Elsewhere: it is on a server upstream, which tells no details, so there are no series of them.
+	Elsewhere bool
 }
 
 // Detail is what is asked only of durables that have series of their own.
@@ -89,11 +91,13 @@ type Detail struct {
 // Sources are asked at each scrape. They must be quick and may be called by several scrapes at a time.
 type Sources struct {
 	Gateway   func() Gateway
-	JetStream func() JetStream       // nil: off
-	Durables  func(fn func(Durable)) // nil: off
-	SSE       func() SSE             // nil: off
-	// Upstream is given by a server that passes its clients on. Its streams are elsewhere: series about streams and
-	// their lag would say 0 where it is not known, so there are none.
+	JetStream func() JetStream // nil: off
+	SSE       func() SSE // nil: off
+	// Durables calls fn for each durable consumer, and returns whether these are all: of servers upstream it may not
+	// be known. Nil: off.
+	Durables func(fn func(Durable)) bool
+	// Upstream is given by a server that passes its clients on. Then only what is given of JetStream and Durables has
+	// series: what is elsewhere must not read like 0.
 	Upstream func() Upstream
 	// Extra are collectors of parts with series of their own.
 	Extra    []prometheus.Collector
@@ -164,7 +168,8 @@ func (m *Metrics) Acknowledged(took time.Duration) { m.ack.Observe(took.Seconds(
 func (m *Metrics) Ready(s Sources) {
 	if s.Upstream != nil {
 		m.reg.MustRegister(m.upstream.dial, m.upstream.rtt)
-	} else {
+	}
+	if s.Upstream == nil || s.JetStream != nil {
 		m.reg.MustRegister(m.sync, m.records, m.publish, m.ack)
 	}
 	m.reg.MustRegister(newCollector(s),

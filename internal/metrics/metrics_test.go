@@ -45,12 +45,13 @@ func line(t *testing.T, page, series string) string {
 	return found[0]
 }
 
-func durables(list ...Durable) func(func(Durable)) {
-	return func(fn func(Durable)) {
+func durables(list ...Durable) func(func(Durable)) bool {
+	return func(fn func(Durable)) bool {
 		for i, d := range list {
 			d.Consumer = cmp.Or(d.Consumer, fmt.Sprint("c", i))
 			fn(d)
 		}
+		return true
 	}
 }
 
@@ -169,10 +170,11 @@ func TestSubjectLineIsStable(t *testing.T) {
 	pending := uint64(7)
 	gone := false
 	m := New()
-	m.Ready(Sources{Shards: 1, Durables: func(fn func(Durable)) {
+	m.Ready(Sources{Shards: 1, Durables: func(fn func(Durable)) bool {
 		if !gone {
 			fn(Durable{Filters: []string{"commands.shared.shard.0"}, Pending: pending})
 		}
+		return true
 	}})
 	const form = `ehdb_feed_subject_lag{subject="commands.shared.shard.0"}`
 	for _, want := range []string{" 7", " 8", " 0"} {
@@ -211,10 +213,11 @@ func TestScrapesAreBounded(t *testing.T) {
 
 func TestSubjectsAreBounded(t *testing.T) {
 	m := New()
-	m.Ready(Sources{Shards: 1, Durables: func(fn func(Durable)) {
+	m.Ready(Sources{Shards: 1, Durables: func(fn func(Durable)) bool {
 		for i := range maxSubjects + 3 {
 			fn(Durable{Consumer: fmt.Sprint(i), Filters: []string{fmt.Sprint("s.", i)}})
 		}
+		return true
 	}})
 	page := scrape(t, m)
 	if n := strings.Count(page, "\nehdb_feed_subject_lag{"); n != maxSubjects {
@@ -256,4 +259,43 @@ func TestStorage(t *testing.T) {
 			t.Errorf("want %s %s, got %q", series, want, got)
 		}
 	}
+}
+
+// A server that passes its clients on shows what it keeps itself, and of consumers what is known. What is not must not
+// read like 0.
+func TestStreamsElsewhere(t *testing.T) {
+	all, upstream := true, func() Upstream { return Upstream{} }
+	lag := func(fn func(Durable)) bool {
+		fn(Durable{Stream: "S", Consumer: "c", Filters: []string{"here"}, Pending: 3})
+		if all {
+			fn(Durable{Stream: "T", Consumer: "c", Filters: []string{"there"}, Pending: 4, Elsewhere: true})
+		}
+		return all
+	}
+	m, without := New(), New()
+	m.Ready(Sources{
+		Shards: 1, Subjects: []string{"quiet"}, Upstream: upstream, Durables: lag,
+		JetStream: func() JetStream { return JetStream{} }, SSE: func() SSE { return SSE{} },
+	})
+	without.Ready(Sources{Shards: 1, Upstream: upstream})
+	has := func(m *Metrics, wanted bool, list ...string) {
+		t.Helper()
+		page := scrape(t, m)
+		for _, s := range list {
+			if strings.Contains(page, "\n"+s) != wanted {
+				t.Errorf("%s: there is %v", s, !wanted)
+			}
+		}
+	}
+	has(m, true, "ehdb_upstream_connections 0", "ehdb_storage_up 1", "ehdb_l0_out_of_order_appends 0",
+		"ehdb_storage_sync_seconds_count 0", "ehdb_sse_connections 0", `ehdb_feed_shard_committed{shard="0"} 0`,
+		"ehdb_feed_total_lag 7", `ehdb_feed_subject_lag{subject="there"} 4`, `ehdb_feed_subject_lag{subject="quiet"} 0`)
+	has(m, true, `ehdb_consumer_oldest_pending_seconds{account="",consumer="c",stream="S"}`)
+	has(m, false, `ehdb_consumer_oldest_pending_seconds{account="",consumer="c",stream="T"}`)
+	all = false // the servers do not say any more
+	has(m, true, `ehdb_feed_subject_lag{subject="here"} 3`, `ehdb_feed_shard_lag{shard="0"} 0`)
+	has(m, false, "ehdb_feed_total_lag", "ehdb_feed_total_inflight", `ehdb_feed_subject_lag{subject="there"}`,
+		`ehdb_feed_subject_lag{subject="quiet"}`)
+	has(without, false, "ehdb_storage_up", "ehdb_feed_", "ehdb_consumer_", "ehdb_jetstream_", "ehdb_l0_",
+		"ehdb_storage_sync_seconds")
 }
