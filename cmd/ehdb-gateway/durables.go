@@ -13,8 +13,8 @@ import (
 // durablesTime bounds the question to the servers upstream that a scrape waits for.
 const durablesTime = 2 * time.Second
 
-// durables are the durable consumers of the servers upstream and of the streams that were moved here, each from where it
-// is served. They are all of them when the servers' pages (bus.monitor) answer.
+// durables are the durable consumers of the servers upstream and of the streams that were moved here, each from where
+// it is served. They are all of them when the servers' pages (bus.monitor) answer.
 func (a *app) durables(fn func(metrics.Durable)) bool {
 	stood := make(map[cutover.Scope]bool) // asked once: a stream that is moved meanwhile must not be told twice
 	here := func(account, stream string) bool {
@@ -24,7 +24,7 @@ func (a *app) durables(fn func(metrics.Durable)) bool {
 		}
 		return stood[s]
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), durablesTime) //nolint:forbidigo // a scrape has none
+	ctx, cancel := context.WithTimeout(context.Background(), durablesTime)
 	defer cancel()
 	j, err := a.nats.pages.Jsz(ctx, &server.JSzOptions{Accounts: true, Streams: true, Consumer: true, Config: true})
 	if err == nil {

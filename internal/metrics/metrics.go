@@ -92,7 +92,7 @@ type Detail struct {
 type Sources struct {
 	Gateway   func() Gateway
 	JetStream func() JetStream // nil: off
-	SSE       func() SSE // nil: off
+	SSE       func() SSE       // nil: off
 	// Durables calls fn for each durable consumer, and returns whether these are all: of servers upstream it may not
 	// be known. Nil: off.
 	Durables func(fn func(Durable)) bool
