@@ -5,6 +5,7 @@
 //	conformance/run .../proxied out.json
 //
 // The binaries are those in PROXIED_GATEWAY and PROXIED_NATS, by default ehdb-gateway and nats-server beside this one.
+// With PROXIED_BUS=shadow the bus mode is shadow where it can be: with JetStream, and for clients without logins.
 package main
 
 import (
@@ -158,8 +159,26 @@ func (p *pair) split(url string) error {
 	}
 	maps.DeleteFunc(up, func(k string, _ any) bool { return contains([]string{"bus", "ehdb"}, k) })
 	up["host"], up["port"] = "127.0.0.1", -1
-	gw["bus"] = map[string]any{"mode": "nats", "upstream": []string{url}}
+	bus := map[string]any{"mode": "nats", "upstream": []string{url}}
+	if os.Getenv("PROXIED_BUS") == "shadow" && p.shadows(up) {
+		bus["mode"], bus["profile"] = "shadow", "drill"
+		gw["jetstream"] = map[string]any{"store_dir": p.path("shadow")}
+		gw["ehdb"] = map[string]any{"allow_tmp_store": true}
+	}
+	gw["bus"] = bus
 	return errors.Join(write(p.path("nats.conf"), up), write(p.path("gateway.conf"), gw))
+}
+
+// shadows says whether the gateway can keep copies: the servers have JetStream, and it needs no login there.
+func (p *pair) shadows(up map[string]any) bool {
+	jetstream := p.given("js") || p.given("jetstream")
+	for k := range up {
+		jetstream = jetstream || strings.EqualFold(k, "jetstream")
+		if contains([]string{"authorization", "accounts", "operator", "trusted_keys", "no_auth_user", "cluster"}, k) {
+			return false
+		}
+	}
+	return jetstream && !p.given("user") && !p.given("auth")
 }
 
 func (p *pair) path(name string) string { return filepath.Join(p.dir, name) }
