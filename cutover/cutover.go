@@ -22,6 +22,7 @@ package cutover
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -209,4 +210,24 @@ type Upstream interface {
 	// that was there.
 	Follow(ctx context.Context, from uint64, fn func(batch []Record, live bool) error) error
 	Consumers(ctx context.Context) ([]*server.ConsumerInfo, error)
+}
+
+// Elsewhere are the servers, as who serves some of their streams asks about all of an account. The servers may have a
+// stream of a name that is served here, too: they keep it equal, or have it still. It does not count then.
+type Elsewhere interface {
+	// Here reports whether a stream is served from here.
+	Here(account, stream string) bool
+	// Names returns the account's streams on the servers that store a subject, sorted; empty: all of them.
+	Names(ctx context.Context, account, subject string) ([]string, error)
+	// Infos returns n of these streams from an offset on, as STREAM.LIST shows them.
+	Infos(ctx context.Context, account, subject string, offset, n int) (*Infos, error)
+	// Usage returns what INFO says of the account.
+	Usage(ctx context.Context, account string) (*server.JetStreamAccountStats, error)
+}
+
+// Infos are streams as STREAM.LIST shows them.
+type Infos struct {
+	Streams []json.RawMessage // as the servers wrote them
+	Missing []string          // those whose leader does not answer
+	Offline map[string]string // those that cannot be served, and why
 }

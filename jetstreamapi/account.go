@@ -25,6 +25,7 @@ type account struct {
 
 	writes     *queue // what changes things, in order
 	reads      *queue
+	wholes     *queue // questions that others are asked, too, see elsewhere.go
 	answers    *queue // answers that waited for the disk; as many as there are requests
 	rejects    *queue // "too many requests"
 	advisories *queue
@@ -55,6 +56,7 @@ func newAccount(svc *Service, name string, limits server.JetStreamAccountLimits)
 	a.limits.Store(&limits)
 	a.writes = a.newQueue(1, svc.opts.QueueLimit)
 	a.reads = a.newQueue(svc.opts.ReadWorkers, svc.opts.QueueLimit)
+	a.wholes = a.newQueue(wholeWorkers, svc.opts.QueueLimit)
 	a.answers = a.newQueue(1, svc.opts.QueueLimit)
 	a.rejects = a.newQueue(1, rejectLimit)
 	a.advisories = a.newQueue(1, advisoryLimit)
@@ -123,6 +125,10 @@ func (a *account) accept(from bus.Identity, m *bus.Msg) {
 	rt := findRoute(r.tokens)
 	if a.outsider && a.name == a.svc.opts.System {
 		rt = rt.inSystem()
+	}
+	if serve := a.whole(rt); serve != nil {
+		a.enqueue(a.wholes, r, serve)
+		return
 	}
 	q := a.reads
 	if rt.write {
@@ -255,7 +261,7 @@ func (a *account) stopServing() {
 	if a.views != nil {
 		a.views.close()
 	}
-	for _, q := range []*queue{a.writes, a.reads, a.rejects} {
+	for _, q := range []*queue{a.writes, a.reads, a.wholes, a.rejects} {
 		q.close()
 	}
 	a.transfers.close()

@@ -35,10 +35,10 @@ var routes = []route{
 	{"STREAM.DELETE.*", true, serveStreamDelete},
 	{"STREAM.INFO.*", false, serveStreamInfo},
 	{"STREAM.LEADER.STEPDOWN.*", false, clusterOnly(server.JSApiStreamLeaderStepDownResponseType)},
-	{"STREAM.LIST", false, serveStreamList},
+	{listPattern, false, serveStreamList},
 	{"STREAM.MSG.DELETE.*", true, serveMsgDelete},
 	{"STREAM.MSG.GET.*", false, serveMsgGet},
-	{"STREAM.NAMES", false, serveStreamNames},
+	{namesPattern, false, serveStreamNames},
 	{"STREAM.PEER.EVACUATE.*", false, clusterOnly(server.JSApiStreamEvacuatePeerResponseType)},
 	{"STREAM.PEER.REMOVE.*", false, clusterOnly(server.JSApiStreamRemovePeerResponseType)},
 	{"STREAM.PURGE.*", true, serveStreamPurge},
@@ -63,10 +63,12 @@ var (
 	notEnabledRoute = route{"", false, serveNotEnabled}
 )
 
-// Patterns of what the system account is served, too.
+// Patterns of what the system account is served, too, and of what others may have to be asked for.
 const (
 	accountPurgePattern = "ACCOUNT.PURGE.*"
 	infoPattern         = "INFO"
+	listPattern         = "STREAM.LIST"
+	namesPattern        = "STREAM.NAMES"
 )
 
 // inSystem is the route in the system account, which has no JetStream itself.

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/consumer"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/source"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/stream"
@@ -35,6 +36,7 @@ type Service struct {
 
 	batches   stream.Batches                   // what those of all streams share
 	tiers     atomic.Pointer[map[string]Tiers] // nil: no account has any
+	elsewhere atomic.Pointer[cutover.Elsewhere]
 	used      usage
 	apiTotal  atomic.Uint64
 	apiErrors atomic.Uint64

@@ -17,15 +17,6 @@ import (
 // Cutover returns the service as the cutover sees it.
 func (s *Service) Cutover() cutover.Local { return &local{s} }
 
-// StreamInfo returns a stream as lists show it, nil if there is none.
-func (s *Service) StreamInfo(account, name string) *server.StreamInfo {
-	e, err := s.readable(account, name)
-	if err != nil {
-		return nil
-	}
-	return e.info(e.state(false, ""))
-}
-
 // local implements cutover.Local.
 type local struct{ svc *Service }
 

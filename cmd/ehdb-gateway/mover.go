@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/console"
 	"github.com/noetl/ehdb-gateway/cutover/face"
@@ -39,7 +37,7 @@ func newMover(a *app) *mover {
 	if !a.cfg.Bus.Cutover {
 		return nil
 	}
-	m := &mover{a: a, relay: relay.New(), conns: make(map[string]*origin.Conn)}
+	m := &mover{a: a, relay: relay.New(a.cfg.Server.JetStreamDomain), conns: make(map[string]*origin.Conn)}
 	m.mirrors = metrics.NewMirrors(m.mirrored)
 	return m
 }
@@ -63,7 +61,9 @@ func (m *mover) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.relay.Show(func(s cutover.Scope) *server.StreamInfo { return m.a.streams.svc.StreamInfo(s.Account, s.Stream) })
+	if m.a.nats != nil { // else clients have what is here
+		m.a.streams.svc.SetElsewhere(m.pilot.Elsewhere())
+	}
 	token, err := face.Token(dir)
 	if err != nil {
 		return err

@@ -74,7 +74,7 @@ func beGateway() error {
 	if err != nil {
 		return err
 	}
-	router, director := bus.NewRouter(), relay.New()
+	router, director := bus.NewRouter(), relay.New("")
 	svc := jetstreamapi.New(jetstreamapi.Options{
 		Bus: router, Storage: storage.Options{Dir: filepath.Join(dir, "data"), Shards: 1}, ServerName: "S", ServerID: "SID",
 		MaxPayload: 1 << 20,

@@ -46,7 +46,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, relay: relay.New(), router: bus.NewRouter(), dir: t.TempDir()}
+	r := &rig{t: t, relay: relay.New(""), router: bus.NewRouter(), dir: t.TempDir()}
 	ns, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(),
 	})

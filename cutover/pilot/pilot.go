@@ -203,8 +203,7 @@ func (p *Pilot) Here(s cutover.Scope) bool {
 func (p *Pilot) site(account string) (flip.Site, error) {
 	c := p.o.Conns[account]
 	if c == nil {
-		return nil, fmt.Errorf("the gateway has no login of its own in account %s: bus { accounts { %q { ... } } }",
-			account, account)
+		return nil, noLogin(account)
 	}
 	return &site{p, account, c}, nil
 }

@@ -20,7 +20,6 @@ type guide struct {
 	mu     sync.Mutex
 	flight flights
 	pulls  pulls
-	lists  lists
 }
 
 // resolved is an account's part of a table, as one goroutine has looked it up last.
@@ -56,7 +55,6 @@ const (
 	kindPublish
 	kindPull
 	kindAck
-	kindList
 	kindMirror // an ack that the servers are told of as well
 )
 
@@ -148,7 +146,7 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 	verb, stream, rest := apiStream(subject)
 	if verb == nil {
 		g.relay.unknown.look(subject)
-		return g.upList(a, subject, reply), nil
+		return g.upWhole(a, subject), nil
 	}
 	r := a.ofStream(stream)
 	if r == nil {
@@ -254,10 +252,6 @@ func (g *guide) Sent(m *bus.Msg) {
 			defer g.mu.Unlock()
 			g.pulls.add(s.route.Scope, string(ack.Consumer), m.Reply, bytes.TrimSpace(next))
 		}
-	case kindList:
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.lists.add(m.Reply)
 	case kindMirror:
 		ack, ok := jsapi.ParseAckSubject(m.Subject)
 		if f := s.route.Scope.Mirror; f != nil && ok {
@@ -284,7 +278,7 @@ func (g *guide) Down(subject, reply []byte, header bool) gateway.Course {
 		}
 	}
 	g.mu.Lock()
-	waited := g.flight.has(subject) || g.pulls.has(subject) || g.lists.has(subject)
+	waited := g.flight.has(subject) || g.pulls.has(subject)
 	g.mu.Unlock()
 	switch {
 	case waited:
@@ -338,17 +332,11 @@ func (g *guide) downJetStream(t *Table, a *account, reply []byte, header bool) (
 func (g *guide) Received(m *bus.Msg) gateway.Course {
 	g.mu.Lock()
 	f, answered := g.flight.take(m.Subject)
-	moved, listed := false, false
-	if !answered {
-		moved = g.pulls.status(m)
-		listed = g.lists.take(m.Subject)
-	}
+	moved := !answered && g.pulls.status(m)
 	g.mu.Unlock()
 	switch {
 	case answered:
 		f.answer(m.Data)
-	case listed:
-		g.relay.relist(g.down.account, m)
 	case moved:
 		return gateway.CourseDrop
 	case bytes.Contains(m.Header, originField):
@@ -388,5 +376,5 @@ func (g *guide) Closed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.flight.close()
-	g.pulls, g.lists = pulls{}, nil
+	g.pulls = pulls{}
 }

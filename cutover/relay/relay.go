@@ -5,18 +5,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/gateway"
 	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 )
 
 // Relay is the gateway's Director. Safe for concurrent use.
 type Relay struct {
-	table atomic.Pointer[Table]
-	// info is how a stream stands here, nil if it is not; for lists.
-	info atomic.Pointer[func(cutover.Scope) *server.StreamInfo]
+	table  atomic.Pointer[Table]
+	domain []byte // begins the subjects of the API in the JetStream domain; empty: there is none
 
 	unknown unknown
 
@@ -24,9 +22,12 @@ type Relay struct {
 	guides map[*guide]struct{}
 }
 
-// New returns a Relay that lets everything pass.
-func New() *Relay {
+// New returns a Relay that lets everything pass, for servers of that JetStream domain; empty: none.
+func New(domain string) *Relay {
 	r := &Relay{guides: make(map[*guide]struct{})}
+	if domain != "" {
+		r.domain = []byte(jsapi.InDomain(domain, jsapi.APIPrefix))
+	}
 	t, err := NewTable(0, nil, false)
 	if err != nil {
 		panic("relay: " + err.Error())
@@ -34,10 +35,6 @@ func New() *Relay {
 	r.table.Store(t)
 	return r
 }
-
-// Show sets what tells how a stream stands here. Lists of streams, which the servers answer, say that of streams that
-// are served from here.
-func (r *Relay) Show(info func(cutover.Scope) *server.StreamInfo) { r.info.Store(&info) }
 
 // Use makes t the table that counts. What was held goes on by it.
 func (r *Relay) Use(t *Table) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/origin"
 	"github.com/noetl/ehdb-gateway/cutover/relay"
 	"github.com/noetl/ehdb-gateway/cutover/upstream"
 	"github.com/noetl/ehdb-gateway/gateway"
@@ -55,7 +57,7 @@ func newSite(t *testing.T, o *server.Options) *site {
 		t.Fatal("nats-server is not ready")
 	}
 	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
-	s := &site{nats: ns, relay: relay.New(), router: bus.NewRouter()}
+	s := &site{nats: ns, relay: relay.New(""), router: bus.NewRouter()}
 
 	svc := jetstreamapi.New(jetstreamapi.Options{
 		Bus: s.router, Storage: storage.Options{Dir: t.TempDir(), Shards: 1}, ServerName: "S", ServerID: "SID",
@@ -68,7 +70,7 @@ func newSite(t *testing.T, o *server.Options) *site {
 	check(t, err)
 	up, err := upstream.New(upstream.Options{URLs: []*url.URL{to}})
 	check(t, err)
-	s.relay.Show(func(sc cutover.Scope) *server.StreamInfo { return svc.StreamInfo(sc.Account, sc.Stream) })
+	svc.SetElsewhere(&elsewhere{origin.Over(connect(t, ns.ClientURL()), origin.Options{Account: "$G"})})
 	s.gw, err = gateway.New(gateway.Options{
 		Server: &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT}, Bus: s.router, Upstream: up, Director: s.relay,
 	})
@@ -76,6 +78,23 @@ func newSite(t *testing.T, o *server.Options) *site {
 	check(t, s.gw.Start())
 	t.Cleanup(s.gw.Shutdown)
 	return s
+}
+
+// elsewhere are the servers; ORDERS is served here.
+type elsewhere struct{ conn *origin.Conn }
+
+func (*elsewhere) Here(_, stream string) bool { return stream == "ORDERS" }
+
+func (e *elsewhere) Names(ctx context.Context, _, subject string) ([]string, error) {
+	return e.conn.Names(ctx, subject)
+}
+
+func (e *elsewhere) Infos(ctx context.Context, _, subject string, offset, n int) (*cutover.Infos, error) {
+	return e.conn.Infos(ctx, subject, offset, n)
+}
+
+func (e *elsewhere) Usage(ctx context.Context, _ string) (*server.JetStreamAccountStats, error) {
+	return e.conn.Usage(ctx)
 }
 
 func connect(t *testing.T, at string) *nats.Conn {
@@ -254,6 +273,9 @@ func TestHandOver(t *testing.T) {
 	if len(listed) != 2 || listed["ORDERS"] != 1001 || listed["OTHER"] != 1000 {
 		t.Errorf("listed %v", listed)
 	}
+	if i, err := js.AccountInfo(); err != nil || i.Streams != 2 || i.Consumers != 0 { // W is the servers' alone
+		t.Errorf("the account has %+v, %v", i, err)
+	}
 	// What the reverse chain publishes reaches those who are connected directly, and nobody twice.
 	far, err := direct.SubscribeSync("orders.>")
 	check(t, err)
@@ -266,6 +288,12 @@ func TestHandOver(t *testing.T) {
 	check(t, core.Flush())
 	if m, err := heard.NextMsg(200 * time.Millisecond); err == nil {
 		t.Errorf("heard twice: %q", m.Data)
+	}
+
+	// Without the servers it is not known what they have, and that is said.
+	s.nats.Shutdown()
+	if r := s.request(t, "$JS.API.STREAM.NAMES", ""); !strings.Contains(r, `"err_code":10008`) || !strings.Contains(r, "$G") {
+		t.Errorf("without the servers: %s", r)
 	}
 }
 

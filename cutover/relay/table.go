@@ -62,7 +62,8 @@ type account struct {
 	subjects subjects.Index[*Route]
 	deliver  subjects.Index[*Route]
 	streams  map[string]*Route
-	here     bool // some stream is Here
+	here     bool // some stream is Here, or some consumer
+	whole    bool // some stream is Here
 }
 
 // NewTable returns a table. marked says that a stream was Here once: what the reverse chain has published is hidden
@@ -80,6 +81,7 @@ func NewTable(epoch uint64, routes []Route, marked bool) (*Table, error) {
 		a.streams[r.Scope.Name.Stream] = r
 		t.strict = t.strict || r.State != Upstream || len(r.Consumers) > 0
 		a.here = a.here || r.State.here() || len(r.Consumers) > 0
+		a.whole = a.whole || r.State.here()
 		for _, s := range r.Subjects {
 			if _, err := a.subjects.Insert(s, r); err != nil {
 				return nil, err
@@ -111,6 +113,7 @@ var (
 	ackPrefix = []byte(jsapi.AckPrefix)
 	fcPrefix  = []byte(jsapi.FlowControlPrefix)
 	apiToken  = []byte("API")
+	apiPrefix = []byte(jsapi.APIPrefix)
 	msgNext   = []byte("CONSUMER.MSG.NEXT.")
 )
 

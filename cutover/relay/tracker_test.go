@@ -71,7 +71,7 @@ func (stranger) Identity() (gateway.UpstreamIdentity, <-chan struct{}) {
 // TestUnnotedPublishesCount: what a client publishes right behind its CONNECT is counted, so that nobody takes it for what
 // came around the gateway.
 func TestUnnotedPublishesCount(t *testing.T) {
-	r := New()
+	r := New("")
 	s := NewScope(cutover.Scope{Account: "$G", Stream: "S"}, Options{})
 	table, err := NewTable(0, []Route{{Scope: s, Subjects: []string{"a.>"}, State: Upstream}}, false)
 	if err != nil {
