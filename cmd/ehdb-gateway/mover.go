@@ -182,6 +182,13 @@ func (m *mover) stop() {
 	if m.pilot != nil {
 		m.pilot.Close()
 	}
+}
+
+// leave gives up the servers, when no client comes by this gateway any more.
+func (m *mover) leave() {
+	if m.pilot != nil {
+		m.pilot.GiveBack(context.Background())
+	}
 	for _, c := range m.conns {
 		c.Close()
 	}

@@ -370,6 +370,9 @@ func (a *app) stop() error {
 	if a.gw != nil {
 		a.gw.Shutdown()
 	}
+	if a.mover != nil {
+		a.mover.leave()
+	}
 	if a.tenants != nil {
 		a.tenants.stop()
 	}

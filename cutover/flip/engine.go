@@ -330,6 +330,18 @@ func (e *Engine) Close() {
 	_ = e.journal.close() // every entry was synced
 }
 
+// AtRest reports whether the servers have the say about everything, and nothing is left to do of what was begun: then
+// another gateway, which knows nothing of the journal here, may go on. After Close that does not change any more.
+func (e *Engine) AtRest() bool {
+	of, _ := standings(e.journal.all())
+	for _, s := range of {
+		if s.here || len(s.dormant) > 0 || len(s.canaries) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // Streams returns the streams under watch, by name.
 func (e *Engine) Streams() []cutover.Scope {
 	e.mu.Lock()

@@ -18,8 +18,9 @@ func (e *Engine) replaced(s *stream) error {
 	if _, ok := e.o.Local.Scopes()[s.name]; ok {
 		return nil
 	}
-	fix := "The servers still have the one that was taken over. To have that again, and nothing of what is here: " +
-		"ehdbctl rollback --emergency " + s.name.Flag()
+	fix := "Deletions of streams are not repeated on the servers: they still have the one that was taken over. To " +
+		"have that again, and nothing of what is here: ehdbctl rollback --emergency " + s.name.Flag() + "; behind " +
+		"that, it can be deleted as any other"
 	if _, err := e.o.Local.Stream(s.name.Account, s.name.Stream); err != nil {
 		return fmt.Errorf("%w: a client has deleted %s here. %s", cutover.ErrNoStream, s.name, fix)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,12 +22,14 @@ import (
 )
 
 // The lease keeps a second gateway from moving the same streams: a key on the servers that the gateway renews. A
-// gateway that starts again has the id of the one before it, which is in its journal's folder, and goes on at once.
+// gateway that starts again has the id of the one before it, which is in its journal's folder, and goes on at once. One
+// that stops gives the lease back, unless a stream is served from what only it has.
 const (
 	leaseBucket = "EHDB_CUTOVER"
 	leaseKey    = "gateway"
 	leaseTTL    = 15 * time.Second
 	leaseEvery  = 4 * time.Second
+	releaseTime = 2 * time.Second
 	idFile      = "gateway.id"
 )
 
@@ -65,18 +68,19 @@ func newLease(dir string) (*lease, error) {
 	return &lease{id: id}, os.WriteFile(name, []byte(id+"\n"), 0o600)
 }
 
+// leaseJS is JetStream of the account that has the lease; nil: the gateway has no login.
+func (p *Pilot) leaseJS() (jetstream.JetStream, error) {
+	accounts := slices.Sorted(maps.Keys(p.o.Conns))
+	if len(accounts) == 0 {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return jetstream.New(p.o.Conns[accounts[0]].NATS())
+}
+
 // take takes or renews the lease: ErrSecond if another gateway has it.
 func (p *Pilot) take(ctx context.Context) error {
-	accounts := make([]string, 0, len(p.o.Conns))
-	for a := range p.o.Conns {
-		accounts = append(accounts, a)
-	}
-	slices.Sort(accounts)
-	if len(accounts) == 0 {
-		return nil
-	}
-	js, err := jetstream.New(p.o.Conns[accounts[0]].NATS())
-	if err != nil {
+	js, err := p.leaseJS()
+	if js == nil || err != nil {
 		return err
 	}
 	kv, err := js.KeyValue(ctx, leaseBucket)
@@ -121,6 +125,47 @@ func (p *Pilot) renew(ctx context.Context, kv jetstream.KeyValue) error {
 			ErrSecond, other, leaseKey, leaseBucket)
 	}
 	return nil
+}
+
+// GiveBack gives the lease back, so that another gateway need not wait until it has run out. It is to be called behind
+// Close, when no client is connected any more. Nothing is given back while a stream or a consumer is served from here:
+// another gateway would begin beside what only this one has.
+func (p *Pilot) GiveBack(ctx context.Context) {
+	if !p.engine.AtRest() {
+		p.o.Logger.Info("The lease on the servers is kept: streams are served from what this gateway has stored")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, releaseTime)
+	defer cancel()
+	switch given, err := p.release(ctx); {
+	case err != nil:
+		p.o.Logger.Info("The lease on the servers could not be given back, and runs out in {ttl}: {error}",
+			slog.Duration("ttl", leaseTTL), slog.Any("error", err))
+	case given:
+		p.o.Logger.Info("The lease on the servers is given back")
+	}
+}
+
+// release deletes the key, if it is this gateway's.
+func (p *Pilot) release(ctx context.Context) (given bool, err error) {
+	js, err := p.leaseJS()
+	if js == nil || err != nil {
+		return false, err
+	}
+	kv, err := js.KeyValue(ctx, leaseBucket)
+	if err != nil {
+		return false, err
+	}
+	e, err := kv.Get(ctx, leaseKey)
+	if err != nil {
+		return false, err
+	}
+	var h holder
+	if err := json.Unmarshal(e.Value(), &h); err != nil || h.ID != p.lease.id {
+		return false, err
+	}
+	err = kv.Delete(ctx, leaseKey, jetstream.LastRevision(e.Revision()))
+	return err == nil, err
 }
 
 // hold takes the lease at a start. Servers that cannot be reached do not keep the gateway from serving what it has.

@@ -88,6 +88,7 @@ func (c *Chain) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
+	said := ""
 	for pause := minRetry; ctx.Err() == nil; pause = min(2*pause, maxRetry) { //nolint:mnd // doubles
 		before := c.Position()
 		err := c.run(ctx)
@@ -98,10 +99,13 @@ func (c *Chain) Run(ctx context.Context) error {
 		if errors.Is(err, ErrForked) {
 			return err
 		}
-		c.log.Warn("Reverse chain of {stream} broke and is taken up again: {error}",
-			slog.String("stream", c.name), slog.Any("error", err))
 		if c.Position() > before {
-			pause = minRetry
+			pause, said = minRetry, ""
+		}
+		if text := fmt.Sprint(err); text != said { // what lasts is said once, and shown by Status
+			said = text
+			c.log.Warn("Reverse chain of {stream} broke and is taken up again: {error}",
+				slog.String("stream", c.name), slog.Any("error", err))
 		}
 		select {
 		case <-ctx.Done():
@@ -166,7 +170,10 @@ func (c *Chain) rest(ctx context.Context, moved <-chan struct{}, last uint64) er
 // gone is an error if the stream here is not the one that the chain is about: what is in another of that name must not
 // follow what the servers have.
 func (c *Chain) gone() error {
-	if at := c.from.Created(); !at.Equal(c.created) {
+	switch at := c.from.Created(); {
+	case at.IsZero():
+		return fmt.Errorf("%w: %s was deleted here", cutover.ErrNoStream, c.name)
+	case !at.Equal(c.created):
 		return fmt.Errorf("%w: %s was made at %v, the one here at %v", cutover.ErrIncarnation, c.name, c.created, at)
 	}
 	return nil
