@@ -214,9 +214,15 @@ func (c *remote) rollback(cmd *cobra.Command, s *face.StreamState, q face.Rollba
 }
 
 func (c *remote) completeCommand() *cobra.Command {
-	q := face.CompleteRequest{}
+	q, force := face.CompleteRequest{}, map[string]string{}
 	cmd := &cobra.Command{
-		Use: "complete", Short: "Give up the way back of a stream: this cannot be undone", Args: cobra.NoArgs,
+		Use: "complete", Short: "Give up the way back of a stream: this cannot be undone",
+		Long: `Give up the way back of a stream: the servers are not kept equal any more. This cannot be undone. It is
+behind all gates and G24: the stream has been served from here for long enough and over a restart, the servers are equal,
+somebody else approves (--approved-by), and it is said which credentials of the servers are to be retired (--retire).
+
+Exit code: 0 done, 2 refused, 1 it could not be done.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			scope, err := c.one(cmd.Context())
 			if err != nil {
@@ -227,11 +233,15 @@ func (c *remote) completeCommand() *cobra.Command {
 					"the servers will not be kept equal any more, and nothing undoes that: say --i-understand",
 				)
 			}
-			q.Actor, q.Scope = c.actor(), scope
+			q.Actor, q.Scope, q.Force = c.actor(), scope, force
 			return c.change(cmd, "/complete", q, scope.String()+": the way back is given up")
 		},
 	}
-	cmd.Flags().BoolVar(&q.Understood, "i-understand", false, "that there is no way back")
+	f := cmd.Flags()
+	f.BoolVar(&q.Understood, "i-understand", false, "that there is no way back")
+	f.StringVar(&q.Approver, "approved-by", "", "a second person, who is not --by")
+	f.StringVar(&q.Credentials, "retire", "", "the servers' credentials that are to be retired now, in words")
+	f.StringToStringVar(&force, "force", nil, "gates to do without, with a reason each: G11=ticket")
 	return cmd
 }
 

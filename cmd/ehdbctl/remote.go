@@ -166,6 +166,8 @@ func refusal(res *http.Response) error {
 	switch {
 	case json.Unmarshal(b, &p) == nil && p.Error != "" && p.Kind == "unauthorized":
 		return fmt.Errorf("%s (give it with --token-file)", p.Error)
+	case p.Kind == "refused": // by the gates, a hook, a fence that took too long: nothing has changed
+		return &exitError{exitNoGo, errors.New(p.Error)}
 	case p.Error != "":
 		return errors.New(p.Error)
 	case res.StatusCode == http.StatusNotFound:

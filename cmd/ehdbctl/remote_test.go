@@ -248,7 +248,7 @@ func TestRemoteCommands(t *testing.T) {
 		{"pause --reason night", true, 0, "UNDO  ehdbctl resume\n"},
 		{"pause --reason night --scope ORDERS", true, 0, "UNDO  ehdbctl resume --scope '$G/ORDERS'"},
 		{"resume --scope ORDERS", true, 0, "UNDO  ehdbctl pause --scope '$G/ORDERS' --reason ..."},
-		{"flip --scope ORDERS --expect stale", true, exitNot, "the plan has changed"},
+		{"flip --scope ORDERS --expect stale", true, exitNoGo, "the plan has changed"},
 		{"rollback --all", true, exitNot, "nothing to roll back"},
 		{"complete --scope ORDERS", true, exitNot, "--i-understand"},
 		{"canary add --scope ORDERS", true, exitNot, "consumer=STREAM/NAME"},

@@ -23,8 +23,11 @@ type action struct {
 	Says   string         // what it does, if there is no plan
 	Undo   string         // ehdbctl's arguments that take it back
 	Danger bool           // it cannot be undone
-	Ask    string         // a field that has to be filled in
+	Ask    []asked          // fields that have to be filled in
 }
+
+// asked is a field of the API that has to be filled in.
+type asked struct{ Field, Title string }
 
 // actions are the verbs that a stream may offer.
 var actions = []action{
@@ -41,6 +44,10 @@ var actions = []action{
 	{
 		Verb: "complete", Title: "Complete", Path: "/complete", Body: map[string]any{"understood": true}, Danger: true,
 		Says: "The way back is given up: the servers are not kept equal any more, and no rollback is possible.",
+		Ask: []asked{
+			{"approved_by", "A second person who approves"},
+			{"credentials", "The servers' credentials that are to be retired"},
+		},
 	},
 	{
 		Verb: "shadow start", Title: "Start the copy", Path: "/shadow", Body: map[string]any{"action": "start"},
@@ -58,11 +65,11 @@ var actions = []action{
 		Says:   "The copy is dropped and filled anew, and what was compared counts no more. The servers keep the say.",
 	},
 	{
-		Verb: "canary add", Title: "Serve a consumer from here", Path: "/canary", Ask: "consumer", Undo: "canary rm",
+		Verb: "canary add", Title: "Serve a consumer from here", Path: "/canary", Ask: []asked{{"consumer", "consumer"}}, Undo: "canary rm",
 		Says: "One consumer is served from the copy; the servers keep the say about what is stored.",
 	},
 	{
-		Verb: "canary rm", Title: "Give a consumer back", Path: "/canary", Ask: "consumer", Undo: "canary add",
+		Verb: "canary rm", Title: "Give a consumer back", Path: "/canary", Ask: []asked{{"consumer", "consumer"}}, Undo: "canary add",
 		Body: map[string]any{"remove": true}, Says: "The consumer is served by the servers again.",
 	},
 }
@@ -180,7 +187,7 @@ func (c *Console) fill(r *http.Request, p *planView, scope cutover.Scope) {
 		}
 	}
 	p.Command = "ehdbctl " + a.Verb + arg
-	if a.Ask != "" {
+	if strings.HasPrefix(a.Verb, "canary") {
 		p.Command = "ehdbctl " + a.Verb + " --scope 'consumer=" + scope.String() + "/NAME'"
 	}
 	b, err := json.Marshal(body)

@@ -119,6 +119,11 @@ type CompleteRequest struct {
 	Actor
 	Scope      cutover.Scope `json:"scope"`
 	Understood bool          `json:"understood"`
+	// Approver is a second person, Credentials are what is to be retired on the servers then, in words. Both are kept
+	// in the events.
+	Approver    string            `json:"approved_by,omitempty"`
+	Credentials string            `json:"credentials,omitempty"`
+	Force       map[string]string `json:"force,omitempty"` // gates to do without, with reasons
 }
 
 // ShadowRequest asks for a change of a stream's copy.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -130,6 +131,13 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	of, epoch := standings(j.all())
 	e.epoch, e.paused = epoch, pausesOf(of)
 	e.running.Go(e.expire)
+	survives := func(st *standing) bool { return st.here && !st.complete }
+	if slices.ContainsFunc(slices.Collect(maps.Values(of)), survives) {
+		if err := e.record(&Entry{Event: EventStart}); err != nil {
+			e.Close()
+			return nil, err
+		}
+	}
 	for name, st := range of {
 		e.marked = e.marked || !st.since.IsZero()
 		if !st.watched {

@@ -37,6 +37,7 @@ const (
 	EventVeto           Event = "veto"            // a hook has refused something
 	EventPause          Event = "pause"           // copying stops; without a stream: of all
 	EventResume         Event = "resume"          // that is over
+	EventStart          Event = "start"           // the gateway started, with streams that it has the say about
 )
 
 // Entry is one line of the journal.

@@ -43,6 +43,10 @@ func (c *Comparison) Facts() Facts {
 	}
 	put(ControlsOKTicks, float64(c.Controls.OKTicks), c.Controls.At, uint64(len(c.Controls.Controls)),
 		strings.Join(failed, ", "))
+	if f, ok := out[ControlsOKTicks]; ok && c.Controls.OKTicks == 1 {
+		f.Lapsed = "the controls were as expected once; they have to be twice in a row"
+		out[ControlsOKTicks] = f
+	}
 	n := st.Counts.Examined
 	put(Accounted, Yes(st.Counts.Accounted()), st.At, n, "")
 	put(Examined, float64(n-st.Counts.By[parity.Pending]-st.Counts.By[parity.Suspended]), st.At, n, "")

@@ -244,14 +244,19 @@ func (p *Pilot) Complete(ctx context.Context, r face.CompleteRequest) error {
 	if !r.Understood {
 		return fmt.Errorf("%w: the way back would be gone for good: say that you understand", face.ErrRefused)
 	}
-	report, err := p.Gates(ctx, r.Scope, gate.Complete)
+	report, err := p.evaluate(ctx, r.Scope, &question{
+		purpose: gate.Complete, forced: r.Force, by: r.By, approver: r.Approver, credentials: r.Credentials,
+	})
 	if err != nil {
 		return err
 	}
 	if report.Verdict != gate.Go {
-		return fmt.Errorf("%w: %s: %s", face.ErrRefused, r.Scope, report.Summary())
+		return fmt.Errorf("%w: %s: %s: ehdbctl gates --for complete %s says why", face.ErrRefused, r.Scope,
+			report.Summary(), r.Scope.Flag())
 	}
+	r.Reason = strings.TrimPrefix(r.Reason+"; approved by "+r.Approver+"; to be retired: "+r.Credentials, "; ")
 	f := p.about(r.Scope, "complete", "ehdb", r.Actor)
+	f.Forced = pairs(r.Force)
 	if err := p.consult(ctx, hook.BeforeComplete, r.Scope, f); err != nil {
 		return err
 	}

@@ -33,6 +33,8 @@ type question struct {
 	expect    string            // digest of the plan that was approved
 	consumer  string            // the one that it is about; empty: all of the stream
 	noReverse string            // why no way back is wanted; empty: one is
+	// by and the following are of whoever gives the way back up.
+	by, approver, credentials string
 }
 
 // evaluate evaluates the gates.
@@ -107,6 +109,7 @@ func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, q *question) (ga
 	p.headroom(ctx, c, scope, v)
 	p.drillFacts(c)
 	p.probeFacts(c, scope)
+	p.bakeFacts(c, scope, v, q)
 	return c.facts, nil
 }
 
@@ -225,12 +228,6 @@ func (p *Pilot) ownFacts(
 	if !proof.At.IsZero() {
 		c.facts[gate.ReverseProven] = proof
 		c.facts[gate.MayPublish] = proof
-	}
-	if st, err := p.engine.Status(scope); err == nil && v.Phase == flip.PhaseEHDB {
-		c.put(gate.BakeDays, c.now.Sub(st.Since).Hours()/24, "journal", "")
-		if st.Reverse != nil {
-			c.put(gate.ReverseLag, float64(st.Here-min(st.Here, st.Reverse.Position)), "chain", "")
-		}
 	}
 }
 

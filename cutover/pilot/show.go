@@ -344,7 +344,7 @@ func event(id uint64, e *flip.Entry) face.Event {
 		flip.EventCanaryEnd: "consumer " + e.Consumer + " is served by the servers",
 		flip.EventPostponed: "a flip is ready and waits", flip.EventHook: "a hook was run",
 		flip.EventVeto: "a hook has refused it, nothing has changed", flip.EventPause: "copying is paused",
-		flip.EventResume: "copying goes on",
+		flip.EventResume: "copying goes on", flip.EventStart: "the gateway started",
 	}[e.Event]
 	if e.NoReverse {
 		text += "; without a way back: the servers are not kept equal"

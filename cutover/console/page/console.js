@@ -116,8 +116,7 @@ function act(form) {
     const body = JSON.parse(form.dataset.body);
     body.by = field('by').value;
     body.reason = field('reason').value;
-    const extra = field('extra');
-    if (extra) body[extra.dataset.field] = extra.value;
+    for (const f of form.querySelectorAll('.extra')) body[f.dataset.field] = f.value;
     for (const f of form.querySelectorAll('.force')) {
       if (f.value.trim()) (body.force = body.force || {})[f.dataset.gate] = f.value.trim();
     }

@@ -1,0 +1,93 @@
+package pilot
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/drill"
+	"github.com/noetl/ehdb-gateway/cutover/flip"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
+	"github.com/noetl/ehdb-gateway/cutover/reverse"
+)
+
+// bakeFacts are about a stream that the gateway has the say about: how it did since, and who wants to give the way back
+// up. What is asked of a copy does not arise there, for the gateway has the original.
+func (p *Pilot) bakeFacts(c *collector, scope cutover.Scope, v *flip.View, q *question) {
+	st, err := p.engine.Status(scope)
+	if err != nil || v.Phase != flip.PhaseEHDB {
+		return
+	}
+	for _, name := range []string{
+		gate.LagOfWindow, gate.LagOfFence, gate.QueueConserved, gate.QueueDropped, gate.QueueInline, gate.DedupMissing,
+		gate.APIParity,
+	} {
+		c.none(name, "the gateway has the say: nothing is copied here, and clients are answered from here")
+	}
+	if v.OneWay {
+		for _, name := range []string{
+			gate.Accounted, gate.Examined, gate.OrganicHours, gate.Diverged, gate.DigestEqual, gate.ComparedAll,
+			gate.Stranded, gate.Unbalanced, gate.Unseen, gate.NotCompared, gate.Inexact, gate.Silent, gate.Regressions,
+		} {
+			c.none(name, "the servers are not kept equal, so nothing is compared: "+q.noReverse)
+		}
+		c.none(gate.BypassHoles, "the servers are not kept equal, so nobody looks for what comes between")
+	}
+	const hoursOfDay = 24
+	c.put(gate.BakeDays, c.now.Sub(st.Since).Hours()/hoursOfDay, "journal", "since "+st.Since.UTC().String())
+	n := p.restarts(v, st)
+	c.put(gate.BakeRestarts, float64(n), "journal", fmt.Sprintf("%d starts and passed drills since the flip", n))
+	if r := st.Reverse; r != nil {
+		c.put(gate.ReverseLag, float64(st.Here-min(st.Here, r.Position)), "chain", "")
+		c.forked(r)
+	}
+	c.approval(q)
+}
+
+// restarts counts how often the writer was started since a stream was flipped: starts of the process, and drills.
+func (p *Pilot) restarts(v *flip.View, st *flip.Status) (n int) {
+	for _, e := range p.engine.Journal() {
+		if e.Event == flip.EventStart && e.Time.After(st.Since) {
+			n++
+		}
+	}
+	for _, d := range p.drills.log.List() {
+		if d.Kind == drill.RestartWriter && d.State == drill.Passed && d.Ended.After(st.Since) {
+			n++
+		}
+	}
+	return n
+}
+
+// forked is whether a message came between those that the chain publishes: it expects each sequence, so the first one
+// stops it.
+func (c *collector) forked(r *reverse.Status) {
+	c.put(gate.BypassHoles, 0, "chain", "every message of the servers' stream is the gateway's")
+	if errors.Is(r.Err, reverse.ErrForked) {
+		c.put(gate.BypassHoles, 1, "chain", r.Err.Error())
+	}
+}
+
+// approval is what people have to say about giving the way back up.
+func (c *collector) approval(q *question) {
+	if q.purpose != gate.Complete {
+		return
+	}
+	wanted := func(name, why string) {
+		c.put(name, 0, "operator", "")
+		f := c.facts[name]
+		f.Lapsed = why
+		c.facts[name] = f
+	}
+	if c.put(gate.Credentials, 1, "operator", q.credentials); q.credentials == "" {
+		wanted(gate.Credentials, "say which credentials of the servers are to be retired: ehdbctl complete --retire")
+	}
+	switch {
+	case q.approver == "":
+		wanted(gate.SecondApprover, "somebody else has to approve it: ehdbctl complete --approved-by")
+	case q.approver == q.by:
+		c.put(gate.SecondApprover, 0, "operator", q.approver+" asks for it, and cannot be the second approver")
+	default:
+		c.put(gate.SecondApprover, 1, "operator", q.approver)
+	}
+}
