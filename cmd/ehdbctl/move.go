@@ -218,8 +218,8 @@ func (c *remote) completeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "complete", Short: "Give up the way back of a stream: this cannot be undone",
 		Long: `Give up the way back of a stream: the servers are not kept equal any more. This cannot be undone. It is
-behind all gates and G24: the stream has been served from here for long enough and over a restart, the servers are equal,
-somebody else approves (--approved-by), and it is said which credentials of the servers are to be retired (--retire).
+behind all gates and G24: the stream has been served from here for long enough and over a restart, the servers are
+equal, somebody else approves (--approved-by), and it is said which credentials of the servers are to be retired (--retire).
 
 Exit code: 0 done, 2 refused, 1 it could not be done.`,
 		Args: cobra.NoArgs,

@@ -23,11 +23,13 @@ type action struct {
 	Says   string         // what it does, if there is no plan
 	Undo   string         // ehdbctl's arguments that take it back
 	Danger bool           // it cannot be undone
-	Ask    []asked          // fields that have to be filled in
+	Ask    []asked        // fields that have to be filled in
 }
 
 // asked is a field of the API that has to be filled in.
 type asked struct{ Field, Title string }
+
+var consumerAsked = []asked{{"consumer", "consumer"}}
 
 // actions are the verbs that a stream may offer.
 var actions = []action{
@@ -65,11 +67,13 @@ var actions = []action{
 		Says:   "The copy is dropped and filled anew, and what was compared counts no more. The servers keep the say.",
 	},
 	{
-		Verb: "canary add", Title: "Serve a consumer from here", Path: "/canary", Ask: []asked{{"consumer", "consumer"}}, Undo: "canary rm",
+		Verb: "canary add", Title: "Serve a consumer from here", Path: "/canary", Undo: "canary rm",
+		Ask:  consumerAsked,
 		Says: "One consumer is served from the copy; the servers keep the say about what is stored.",
 	},
 	{
-		Verb: "canary rm", Title: "Give a consumer back", Path: "/canary", Ask: []asked{{"consumer", "consumer"}}, Undo: "canary add",
+		Verb: "canary rm", Title: "Give a consumer back", Path: "/canary", Undo: "canary add",
+		Ask:  consumerAsked,
 		Body: map[string]any{"remove": true}, Says: "The consumer is served by the servers again.",
 	},
 }

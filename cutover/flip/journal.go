@@ -198,7 +198,7 @@ func standings(entries []Entry) (of map[cutover.Scope]*standing, epoch uint64) {
 			*s = standing{}
 		case EventIntent, EventRollbackIntent, EventPostponed:
 			s.open = e.Event
-		case EventHook:
+		case EventHook, EventStart:
 		case EventAbort, EventVeto:
 			s.open = ""
 		case EventPause:

@@ -35,7 +35,7 @@ func (p *Pilot) bakeFacts(c *collector, scope cutover.Scope, v *flip.View, q *qu
 	}
 	const hoursOfDay = 24
 	c.put(gate.BakeDays, c.now.Sub(st.Since).Hours()/hoursOfDay, "journal", "since "+st.Since.UTC().String())
-	n := p.restarts(v, st)
+	n := p.restarts(st)
 	c.put(gate.BakeRestarts, float64(n), "journal", fmt.Sprintf("%d starts and passed drills since the flip", n))
 	if r := st.Reverse; r != nil {
 		c.put(gate.ReverseLag, float64(st.Here-min(st.Here, r.Position)), "chain", "")
@@ -45,7 +45,7 @@ func (p *Pilot) bakeFacts(c *collector, scope cutover.Scope, v *flip.View, q *qu
 }
 
 // restarts counts how often the writer was started since a stream was flipped: starts of the process, and drills.
-func (p *Pilot) restarts(v *flip.View, st *flip.Status) (n int) {
+func (p *Pilot) restarts(st *flip.Status) (n int) {
 	for _, e := range p.engine.Journal() {
 		if e.Event == flip.EventStart && e.Time.After(st.Since) {
 			n++
@@ -82,10 +82,10 @@ func (c *collector) approval(q *question) {
 	if c.put(gate.Credentials, 1, "operator", q.credentials); q.credentials == "" {
 		wanted(gate.Credentials, "say which credentials of the servers are to be retired: ehdbctl complete --retire")
 	}
-	switch {
-	case q.approver == "":
+	switch q.approver {
+	case "":
 		wanted(gate.SecondApprover, "somebody else has to approve it: ehdbctl complete --approved-by")
-	case q.approver == q.by:
+	case q.by:
 		c.put(gate.SecondApprover, 0, "operator", q.approver+" asks for it, and cannot be the second approver")
 	default:
 		c.put(gate.SecondApprover, 1, "operator", q.approver)

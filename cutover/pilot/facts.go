@@ -99,7 +99,7 @@ func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, q *question) (ga
 	p.strayFact(c, scope)
 	p.copyFacts(c, v)
 	p.serverFacts(ctx, c, scope, v)
-	p.ownFacts(ctx, c, scope, v, q)
+	p.ownFacts(ctx, c, scope, q)
 	if q.noReverse != "" {
 		c.put(gate.ReverseProven, 0, "flip", q.noReverse+": a rollback loses what is published here")
 		c.none(gate.ReverseLag, "the servers are not kept equal: "+q.noReverse)
@@ -205,7 +205,7 @@ func sameConfig(a, b server.StreamConfig) bool {
 
 // ownFacts are what the gateway knows of itself.
 func (p *Pilot) ownFacts(
-	ctx context.Context, c *collector, scope cutover.Scope, v *flip.View, q *question,
+	ctx context.Context, c *collector, scope cutover.Scope, q *question,
 ) {
 	c.put(gate.AckAfterSync, 1, "storage", "an acknowledgement leaves when its record is synced")
 	c.none(gate.FailureDomains, "one copy: there are no replicas that could share a domain")
