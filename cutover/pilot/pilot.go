@@ -33,6 +33,7 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
 	"github.com/noetl/ehdb-gateway/cutover/hook"
+	"github.com/noetl/ehdb-gateway/cutover/lease"
 	"github.com/noetl/ehdb-gateway/cutover/origin"
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 	"github.com/noetl/ehdb-gateway/cutover/relay"
@@ -81,7 +82,9 @@ type Options struct {
 	Facts gate.Inputs
 	// Faults are what the gateway can do to itself, for drills.
 	Faults drill.Faults
-	Logger *slog.Logger
+	// Deposed is told why the gateway has to end: another has the say. Nothing passes any more then. May be nil.
+	Deposed func(error)
+	Logger  *slog.Logger
 }
 
 // Pilot runs a cutover. Safe for concurrent use.
@@ -91,7 +94,7 @@ type Pilot struct {
 	parity *parity.Engine
 	book   *parity.Book
 	start  time.Time
-	lease  *lease
+	lease  *lease.Lease
 	drills drills
 	strays strays
 	probes probes
@@ -142,11 +145,9 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	if p.lease, err = newLease(o.Dir); err != nil {
-		return nil, err
-	}
 	p.drills.open(&o)
-	if err := p.hold(ctx); err != nil {
+	first, err := p.hold(ctx)
+	if err != nil {
 		return nil, err
 	}
 	p.engine, err = flip.Open(ctx, flip.Options{
@@ -155,7 +156,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 			p.book.Note(s, cutover.Acked{Seq: n.Seq, Subject: n.Subject, MsgID: n.MsgID, Hash: n.Hash, When: n.Time})
 		},
 		Offered: func(s cutover.Scope, consumer []byte, seq uint64) { p.book.Offer(s, string(consumer), seq) },
-		Changed: p.changed,
+		Changed: p.changed, Claim: p.lease.Claim, Epoch: first,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("can't take up the streams that are on their way: %w", err)
@@ -178,6 +179,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 
 // Close ends everything. Who has the say about a stream stays.
 func (p *Pilot) Close() {
+	p.leave()
 	p.cancel()
 	p.ended.Wait()
 	p.untold()
@@ -271,6 +273,7 @@ func (p *Pilot) wake() {
 // changed makes the comparison look at a stream as it stands now.
 func (p *Pilot) changed(s cutover.Scope) {
 	p.wake()
+	p.lease.Kick()
 	p.mu.Lock()
 	if p.seen[s] == nil {
 		p.seen[s] = &seen{since: time.Now(), changed: time.Now()}

@@ -58,6 +58,14 @@ const (
 	kindMirror // an ack that the servers are told of as well
 )
 
+// Arrived implements gateway.Guide.
+func (g *guide) Arrived() <-chan struct{} {
+	if f := g.relay.guard.Load(); f != nil {
+		return (*f)()
+	}
+	return nil
+}
+
 // Up implements gateway.Guide.
 func (g *guide) Up(subject, reply []byte, _ int) (gateway.Course, <-chan struct{}) {
 	g.sending = sending{}
