@@ -69,6 +69,7 @@ func families(t *testing.T) map[string]bool {
 		Shards:    1,
 	}
 	moves := face.NewMoveMetrics()
+	moves.Flippable(cutover.Scope{Account: "$G", Stream: "S"})
 	moves.Watched(cutover.Scope{Account: "$G", Stream: "S"}, "c")
 	before := metrics.Sources{
 		Upstream: func() metrics.Upstream {

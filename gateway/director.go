@@ -26,11 +26,9 @@ type UpstreamIdentity struct {
 	Permitted bool
 }
 
-// Guide has a say about one connection. Arrived, Up and Sent are called by one goroutine, Down and Received by another.
+// Guide has a say about one connection. Up and Sent are called by one goroutine, Down and Received by another,
+// Delivered by many, one at a time.
 type Guide interface {
-	// Arrived is asked when something has come from the client, before any of it is looked at. A channel means that it
-	// has to wait: Arrived is asked again once it is closed.
-	Arrived() <-chan struct{}
 	// Up is asked about a message from the client before any of it passes. A channel means that it has to wait: Up is
 	// asked again once it is closed, and what comes behind waits with it.
 	Up(subject, reply []byte, size int) (course Course, wait <-chan struct{})
@@ -41,6 +39,9 @@ type Guide interface {
 	// Received shows a message for which Down has answered CourseShow, before it passes: it passes, or is dropped, or
 	// passes with another header or payload if Received has changed m. m is borrowed.
 	Received(m *bus.Msg) Course
+	// Delivered shows a message of this server's own bus as it is queued for the client. It must not block. m is
+	// borrowed.
+	Delivered(m *bus.Msg)
 	// Closed is called once, when the connection has ended.
 	Closed()
 }

@@ -93,6 +93,7 @@ func (c *client) deliverOne(d *bus.Delivery) (size int, ok bool) {
 	c.out.message(m.Subject, d.Sub.SID, m.Reply, header, m.Data)
 	if p := c.guided; p != nil {
 		c.deliveredHere(p, d.Sub.SID)
+		p.guide.Delivered(m)
 	}
 	return len(header) + len(m.Data), true
 }

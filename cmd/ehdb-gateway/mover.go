@@ -51,12 +51,13 @@ func (m *mover) open(ctx context.Context) error {
 	var err error
 	m.pilot, err = pilot.Open(ctx, pilot.Options{
 		Dir: dir, Mode: pilot.Mode(b.Mode), Profile: gate.Profile(b.Profile), Streams: b.Streams,
+		Observe: b.Observe, ObserveGates: b.ObserveGates,
 		Hooks: b.Hooks, CopyRate: int(b.CopyRate), Busy: m.busy, Copied: m.mirrors.Copied,
 		Conns: m.conns, Local: m.a.streams.svc.Cutover(), Relay: m.relay, Bus: m.a.router, Barrier: m.a.gw.Barrier,
 		Addrs: m.a.gw.UpstreamAddrs, Monitor: b.Monitor,
 		Servers: m.servers, Scrapes: m.scrapes.list,
 		Server: m.a.gw.Stats().ServerName, Version: version(), Facts: logFacts{m.a.streams}, Faults: m.faults(),
-		Deposed: func(err error) { m.a.deposed <- err }, Logger: m.a.log.Logger,
+		Logger: m.a.log.Logger,
 	})
 	if err != nil {
 		return err

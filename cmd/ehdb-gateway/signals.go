@@ -10,26 +10,24 @@ import (
 	"github.com/noetl/ehdb-gateway/internal/logging"
 )
 
-// wait acts on signals and returns when the server is to stop. An error is why it stops by itself.
-func (a *app) wait(ctx context.Context, signals <-chan os.Signal) error {
+// wait acts on signals and returns when the server is to stop.
+func (a *app) wait(ctx context.Context, signals <-chan os.Signal) {
 	var drained chan struct{} // closed at the end of lame duck mode; nil: not in it
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case err := <-a.deposed:
-			return err
+			return
 		case <-drained:
-			return nil
+			return
 		case sig := <-signals:
 			a.log.Info("Trapped {signal} signal", slog.String("signal", `"`+sig.String()+`"`))
 			switch sig {
 			case os.Interrupt:
-				return nil
+				return
 			case syscall.SIGTERM:
 				// A server in lame duck mode is stopping already, as gently as it was told to.
 				if drained == nil {
-					return nil
+					return
 				}
 			case syscall.SIGUSR1:
 				a.reopenLog()

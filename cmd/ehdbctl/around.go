@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -178,20 +177,9 @@ func printReverse(w io.Writer, list []face.StreamState) {
 			cost = fmt.Sprintf("LOSES %d, twice at most %d", s.Back.Lost, s.Back.Duplicates)
 		}
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", s.Scope, s.EHDB.Last, s.Reverse.Last, s.Reverse.Lag,
-			short(s.Reverse.Age), cost, reasons(s.Reverse.Paused, s.Reverse.Error, s.Back.Why))
+			short(s.Reverse.Age), cost, strings.TrimSpace(s.Reverse.Paused+" "+s.Reverse.Error+" "+s.Back.Why))
 	}
 	_ = t.Flush()
-}
-
-// reasons are those that there are, each once.
-func reasons(list ...string) string {
-	var out []string
-	for _, r := range list {
-		if r != "" && !slices.Contains(out, r) {
-			out = append(out, r)
-		}
-	}
-	return strings.Join(out, "; ")
 }
 
 func (c *remote) kedaCommand() *cobra.Command {
@@ -353,26 +341,39 @@ func (c *remote) diagnose(st *face.Status) (list []found) {
 	say(len(st.Streams) > 0, fmt.Sprintf("%d streams are under watch", len(st.Streams)),
 		"is the bus in mode shadow, and may the gateway's login list the streams of bus.accounts? ehdbctl plan")
 	for i := range st.Streams {
-		s := &st.Streams[i]
-		why := strings.TrimSpace(s.LastErr + " " + s.Copy.Error)
-		say(why == "", fmt.Sprintf("%s is in %s, %d behind", s.Scope, s.Phase, s.Copy.LagMessages), why)
-		if s.Copy.Paused != "" && st.Paused == "" {
-			say(false, s.Scope.String()+" is not copied", s.Copy.Paused+": ehdbctl resume "+s.Scope.Flag())
-		}
-		if p := s.Postponed; p != nil {
-			say(true, fmt.Sprintf("a flip of %s by %s waits for %s, until %s", s.Scope, p.By, p.Waits,
-				p.Until.Format(time.DateTime)), "")
-		}
-		for k := range s.Canaries {
-			if c := &s.Canaries[k]; c.Failing != "" {
-				say(false, fmt.Sprintf("consumer %s of %s is about to be given back", c.Consumer, s.Scope), c.Failing)
-			}
-		}
-		if s.Authority == "ehdb" && s.ReversibleUntil != "" {
-			say(s.Back.Lossless, s.Scope.String()+" can be rolled back without a loss", s.Back.Why)
-		}
+		c.diagnoseStream(st, &st.Streams[i], say)
 	}
 	return list
+}
+
+// diagnoseStream says what is the matter with one stream.
+func (*remote) diagnoseStream(st *face.Status, s *face.StreamState, say func(ok bool, what, do string)) {
+	why := strings.TrimSpace(s.LastErr + " " + s.Copy.Error)
+	say(why == "", fmt.Sprintf("%s is in %s, %d behind", s.Scope, s.Phase, s.Copy.LagMessages), why)
+	if s.Copy.Paused != "" && st.Paused == "" {
+		say(false, s.Scope.String()+" is not copied", s.Copy.Paused+": ehdbctl resume "+s.Scope.Flag())
+	}
+	if p := s.Postponed; p != nil {
+		say(true, fmt.Sprintf("a flip of %s by %s waits for %s, until %s", s.Scope, p.By, p.Waits,
+			p.Until.Format(time.DateTime)), "")
+	}
+	switch o := s.Observed; {
+	case o == nil:
+	case o.Kept != "":
+		say(false, fmt.Sprintf("the flip of %s was to be rolled back by itself", s.Scope), fmt.Sprintf(
+			"%s: ehdbctl rollback %s, or ehdbctl flip accept %s", o.Kept, s.Scope.Flag(), s.Scope.Flag()))
+	default:
+		say(o.Failing == "", fmt.Sprintf("the flip of %s is observed until %s", s.Scope,
+			o.Until.Format(time.DateTime)), o.Failing)
+	}
+	for k := range s.Canaries {
+		if c := &s.Canaries[k]; c.Failing != "" {
+			say(false, fmt.Sprintf("consumer %s of %s is about to be given back", c.Consumer, s.Scope), c.Failing)
+		}
+	}
+	if s.Authority == "ehdb" && s.ReversibleUntil != "" {
+		say(s.Back.Lossless, s.Scope.String()+" can be rolled back without a loss", s.Back.Why)
+	}
 }
 
 // diagnoseHooks says which hooks there are, and which cannot be run: those that are asked refuse then.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +16,7 @@ import (
 )
 
 func (c *remote) flipCommand() *cobra.Command {
-	q, force := face.FlipRequest{}, map[string]string{}
+	q, force, observe := face.FlipRequest{}, map[string]string{}, time.Duration(0)
 	cmd := &cobra.Command{
 		Use: "flip", Short: "Make the gateway the authority of a stream",
 		Long: `Make the gateway the authority of a stream. Clients keep their connections; what they send is
@@ -25,6 +26,9 @@ With --postpone everything but the fence is done, and the gateway waits for "fli
 --postpone-file it waits for as long as that file is there, on its own machine. This program does not wait with it.
 Then the gates are asked again. With --dry-run the plan is shown, whose digest --expect takes.
 
+Behind the flip it is observed (--observe, else bus.observe): what fails twice in a row meanwhile rolls it back by
+itself, without a loss. "flip accept" ends that.
+
 Without a reverse shadow (--no-reverse-shadow) the servers are not kept equal: a rollback loses what was published
 meanwhile, and says how much.`,
 		Args: cobra.NoArgs,
@@ -33,8 +37,12 @@ meanwhile, and says how much.`,
 			if err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("observe") {
+				q.Observe = &observe
+			}
 			if c.dry {
-				return c.dryRun(cmd, scope, "ehdb", q.NoReverse)
+				r := face.PlanRequest{Scope: scope, To: "ehdb", NoReverse: q.NoReverse, Observe: q.Observe}
+				return c.dryRun(cmd, r)
 			}
 			if q.NoReverse && !q.Understood {
 				return errors.New("--no-reverse-shadow: a rollback will lose what is published after the flip: say " +
@@ -53,6 +61,8 @@ meanwhile, and says how much.`,
 	f.IntVar(&q.Retries, "retries", 3, "how often to try again when that is not enough")
 	f.DurationVar(&q.HoldWindow, "hold-window", 0,
 		"for how long to wait and try again until the stream is quiet enough; 0: 1h to wait, and --retries")
+	f.DurationVar(&observe, "observe", 0,
+		"for how long it is observed, and rolled back by itself when something fails; 0: not at all")
 	f.StringVar(&q.Expect, "expect", "", "digest of the plan that was agreed to")
 	f.BoolVar(&q.Postpone, "postpone", false, "do everything but the fence, and wait for go")
 	f.StringVar(&q.PostponeFile, "postpone-file", "",
@@ -64,6 +74,7 @@ meanwhile, and says how much.`,
 	cmd.AddCommand(
 		c.releaseCommand("go", "Let a postponed flip happen, and wait for it"),
 		c.releaseCommand("abort", "Cancel a postponed flip, also between its attempts: nothing has changed"),
+		c.acceptCommand(),
 	)
 	return cmd
 }
@@ -93,6 +104,25 @@ func (c *remote) releaseCommand(use, short string) *cobra.Command {
 	}
 }
 
+// acceptCommand ends the observation behind a flip.
+func (c *remote) acceptCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "accept", Short: "End the observation behind a flip: it is not rolled back by itself any more",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			body := struct {
+				face.Actor
+				Scope cutover.Scope `json:"scope"`
+			}{c.actor(), scope}
+			return c.change(cmd, "/flip/accept", body, scope.String()+": the flip is accepted")
+		},
+	}
+}
+
 // moved says what a move came to.
 func (c *remote) moved(cmd *cobra.Command, m *face.Move) error {
 	w := cmd.OutOrStdout()
@@ -116,23 +146,25 @@ func (c *remote) moved(cmd *cobra.Command, m *face.Move) error {
 	})
 }
 
-// dryRun shows the plan of a move; oneWay: of one without a way back.
-func (c *remote) dryRun(cmd *cobra.Command, scope cutover.Scope, to string, oneWay bool) error {
+// dryRun shows the plan of a move.
+func (c *remote) dryRun(cmd *cobra.Command, r face.PlanRequest) error {
 	var p face.Plan
-	q := scopeQuery(scope, "to", to, "no_reverse_shadow", strconv.FormatBool(oneWay))
+	q := scopeQuery(r.Scope, "to", r.To, "no_reverse_shadow", strconv.FormatBool(r.NoReverse))
+	if r.Observe != nil {
+		q.Set("observe", r.Observe.String())
+	}
 	if err := c.get(cmd.Context(), "/plan", q, &p); err != nil {
 		return err
 	}
 	w := cmd.OutOrStdout()
-	err := c.show(w, p, func() { printPlan(w, &p, oneWay) })
+	err := c.show(w, p, func() { printPlan(w, &p, &r) })
 	if err == nil && len(p.Refusals) > 0 {
 		err = &exitError{code: exitNoGo}
 	}
 	return err
 }
 
-//nolint:revive // oneWay is what was asked for
-func printPlan(w io.Writer, p *face.Plan, oneWay bool) {
+func printPlan(w io.Writer, p *face.Plan, r *face.PlanRequest) {
 	for i, s := range p.Steps {
 		fmt.Fprintf(w, "%2d  %s\n", i+1, s)
 	}
@@ -142,7 +174,10 @@ func printPlan(w io.Writer, p *face.Plan, oneWay bool) {
 	}
 	if len(p.Refusals) == 0 {
 		next := "flip " + p.Scope.Flag() + " --expect " + p.Digest
-		if oneWay {
+		if r.Observe != nil {
+			next += " --observe " + r.Observe.String()
+		}
+		if r.NoReverse {
 			next += " --no-reverse-shadow --i-understand"
 		}
 		if p.To == "nats" {
@@ -178,7 +213,7 @@ become more meanwhile, nothing is done. On a terminal it is asked for once more.
 				}
 				found = true
 				if c.dry {
-					err = errors.Join(err, c.dryRun(cmd, s.Scope, "nats", false))
+					err = errors.Join(err, c.dryRun(cmd, face.PlanRequest{Scope: s.Scope, To: "nats"}))
 					continue
 				}
 				err = errors.Join(err, c.rollback(cmd, s, q))

@@ -79,6 +79,13 @@ func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
 		fmt.Fprintf(w, "  postponed since %s by %s%s; given up at %s\n", p.Since.Format(time.DateTime), p.By,
 			prefixed(": ", p.Reason), p.Until.Format(time.DateTime))
 	}
+	if o := s.Observed; o != nil {
+		fmt.Fprintf(w, "  observed  %s\n", observedUntil(o, st.At))
+		if o.Kept != "" {
+			fmt.Fprintf(w, "            NOT ROLLED BACK: %s\n", o.Kept)
+			fmt.Fprintf(w, "            roll it back, or say that it is well: ehdbctl flip accept %s\n", s.Scope.Flag())
+		}
+	}
 	ledger := "-" // nothing was acknowledged since the stream came under watch
 	if s.Ledger.Last > 0 {
 		ledger = fmt.Sprint(s.Ledger.Last)
@@ -123,6 +130,18 @@ func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
 	if s.Next != "" {
 		fmt.Fprintf(w, "  NEXT  %s\n", s.Next)
 	}
+}
+
+// observedUntil is one line about the observation of a flip.
+func observedUntil(o *face.Observation, now time.Time) string {
+	text := "it is over"
+	if now.Before(o.Until) {
+		text = fmt.Sprintf("for %v more", o.Until.Sub(now).Round(time.Second))
+	}
+	if len(o.Gates) > 0 {
+		text += ", " + strings.Join(o.Gates, ", ")
+	}
+	return text + "; failing now: " + cmp.Or(o.Failing, "nothing")
 }
 
 func prefixed(prefix, s string) string {

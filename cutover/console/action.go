@@ -39,6 +39,10 @@ var actions = []action{
 		Verb: "flip abort", Title: "Abort the flip", Path: "/flip/abort", Undo: "flip",
 		Says: "The flip that is postponed ends without effect: the servers keep the say.",
 	},
+	{
+		Verb: "flip accept", Title: "Accept the flip", Path: "/flip/accept", Undo: "rollback",
+		Says: "The observation behind the flip ends: the stream stays here, and is not rolled back by itself any more.",
+	},
 	{Verb: "rollback", Title: "Roll back to NATS", Path: "/rollback", To: "nats"},
 	{
 		Verb: emergency, Title: "Roll back with a loss", Path: "/rollback", To: "nats", Danger: true, Undo: "flip",

@@ -231,6 +231,8 @@ func (v *view) newStream(st *face.StreamState) *stream {
 func (s *stream) judge() (tone, string) {
 	p := s.Parity
 	switch {
+	case s.observedTrouble() != "":
+		return bad, s.observedTrouble()
 	case s.LastErr != "":
 		return bad, s.LastErr
 	case s.Copy.Error != "":
@@ -273,6 +275,19 @@ func (s *stream) judge() (tone, string) {
 		return t, why
 	}
 	return s.v.fresh(s.v.Status.At, maxAge), ""
+}
+
+// observedTrouble is what is wrong with a flip that is observed; empty: nothing, or there is none.
+func (s *stream) observedTrouble() string {
+	switch o := s.Observed; {
+	case o == nil:
+		return ""
+	case o.Kept != "":
+		return "it was to be rolled back by itself, and was not: " + o.Kept
+	case o.Failing != "":
+		return "observed behind its flip, and failing: " + o.Failing
+	}
+	return ""
 }
 
 // canaryInTrouble is what is wrong with a consumer that is served from here; empty: nothing.

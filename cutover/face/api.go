@@ -63,6 +63,7 @@ func Routes(o Options) map[string]http.Handler {
 		"/flip":          {post: a.flip},
 		"/flip/go":       {post: a.flipGo},
 		"/flip/abort":    {post: a.flipAbort},
+		"/flip/accept":   {post: a.flipAccept},
 		"/rollback":      {post: a.rollback},
 		"/complete":      {post: a.complete},
 		"/shadow":        {post: a.shadow},
@@ -249,8 +250,15 @@ func (a *api) plan(r *http.Request) (any, error) {
 	if to != "ehdb" && to != "nats" {
 		return nil, bad("to: give ehdb or nats")
 	}
-	back := r.URL.Query().Get("no_reverse_shadow") == "true"
-	return a.Engine.Plan(r.Context(), PlanRequest{Scope: scope, To: to, NoReverse: back})
+	q := PlanRequest{Scope: scope, To: to, NoReverse: r.URL.Query().Get("no_reverse_shadow") == "true"}
+	if text := r.URL.Query().Get("observe"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 || d > MaxObserve {
+			return nil, bad("observe: %q is no duration between 0 and %v", text, MaxObserve)
+		}
+		q.Observe = &d
+	}
+	return a.Engine.Plan(r.Context(), q)
 }
 
 func (a *api) gates(r *http.Request) (any, error) {

@@ -41,6 +41,8 @@ type Engine interface {
 	Flip(ctx context.Context, r FlipRequest) (*Move, error)
 	// Release goes on with a flip that is postponed, or aborts it, and returns what it came to.
 	Release(ctx context.Context, scope cutover.Scope, abort bool, by string) (*Move, error)
+	// Accept ends the observation behind a flip: it is not taken back by itself any more.
+	Accept(ctx context.Context, scope cutover.Scope, by Actor) error
 	Rollback(ctx context.Context, r RollbackRequest) (*Move, error)
 	// Complete gives up the way back.
 	Complete(ctx context.Context, r CompleteRequest) error
@@ -83,6 +85,9 @@ type FlipRequest struct {
 	// HoldWindow is for how long it may wait, and be tried again when its fence was too short; 0: an hour to wait, and
 	// Retries.
 	HoldWindow time.Duration `json:"hold_window,omitempty"`
+	// Observe is for how long it is observed, and taken back by itself when something fails; nil: as configured
+	// (bus.observe), 0: not at all.
+	Observe *time.Duration `json:"observe,omitempty"`
 	// NoReverse: the servers are not kept equal, so a rollback loses what is published here. Understood says that this
 	// is meant.
 	NoReverse  bool `json:"no_reverse_shadow,omitempty"`
@@ -92,8 +97,9 @@ type FlipRequest struct {
 // PlanRequest asks what a move would do.
 type PlanRequest struct {
 	Scope     cutover.Scope
-	To        string // ehdb or nats
-	NoReverse bool   // as in FlipRequest
+	To        string         // ehdb or nats
+	NoReverse bool           // as in FlipRequest
+	Observe   *time.Duration // likewise
 }
 
 // PauseRequest asks to stop copying, or to go on.

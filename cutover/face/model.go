@@ -123,6 +123,8 @@ type StreamState struct {
 	Fences  []Fence        `json:"fences"` // the latest last
 	// Canaries are the consumers that are served from here while the servers have the say about the stream.
 	Canaries []Canary `json:"canaries,omitempty"`
+	// Observed is the observation behind a flip; nil: there is none.
+	Observed *Observation `json:"observed,omitempty"`
 	// Postponed is a flip that waits; nil: none does.
 	Postponed *Postponed `json:"postponed,omitempty"`
 	LastErr   string     `json:"last_error,omitempty"`
@@ -131,6 +133,15 @@ type StreamState struct {
 	Legal []string `json:"legal"`
 	Next  string   `json:"next,omitempty"`
 	Undo  string   `json:"undo,omitempty"`
+}
+
+// Observation is the time behind a flip in which it is taken back by itself when something fails twice in a row.
+type Observation struct {
+	Since   time.Time `json:"since"`
+	Until   time.Time `json:"until"`
+	Gates   []string  `json:"gates,omitempty"`   // that take it back, besides what is always looked at
+	Failing string    `json:"failing,omitempty"` // what was wrong when it was looked the last time
+	Kept    string    `json:"kept,omitempty"`    // why it was not taken back when it should have been
 }
 
 // Canary is a consumer that is served from here while the servers have the say about its stream.

@@ -25,6 +25,9 @@ func (a *api) flip(r *http.Request) (any, error) {
 // MaxHold bounds FlipRequest.HoldWindow.
 const MaxHold = 24 * time.Hour
 
+// MaxObserve bounds FlipRequest.Observe.
+const MaxObserve = 24 * time.Hour
+
 // sensible is why a request cannot be meant so.
 func (q *FlipRequest) sensible() error {
 	switch {
@@ -32,6 +35,8 @@ func (q *FlipRequest) sensible() error {
 		return bad("postpone_file: give the whole path of a file on the gateway's machine, not %q", q.PostponeFile)
 	case q.HoldWindow < 0 || q.HoldWindow > MaxHold:
 		return bad("hold_window: %v is not between 0 and %v", q.HoldWindow, MaxHold)
+	case q.Observe != nil && (*q.Observe < 0 || *q.Observe > MaxObserve):
+		return bad("observe: %v is not between 0 and %v", *q.Observe, MaxObserve)
 	case q.NoReverse && !q.Understood:
 		return bad("no_reverse_shadow: the servers will not be kept equal, so a rollback will lose what is published " +
 			"here: say that it is understood")
@@ -39,6 +44,21 @@ func (q *FlipRequest) sensible() error {
 		return bad("no_reverse_shadow and test: there would be no way back")
 	}
 	return nil
+}
+
+func (a *api) flipAccept(r *http.Request) (any, error) {
+	var q struct {
+		Actor
+		Scope cutover.Scope `json:"scope"`
+	}
+	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	if err := acted(q.Actor, q.Scope); err != nil {
+		return nil, err
+	}
+	out := done{Done: true, Undo: "ehdbctl rollback " + q.Scope.Flag()}
+	return out, a.Engine.Accept(r.Context(), q.Scope, q.Actor)
 }
 
 func (a *api) flipGo(r *http.Request) (any, error)    { return a.release(r, false) }

@@ -7,8 +7,15 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/hook"
 )
 
-// MoveMetrics are the series about hooks and canaries. Safe for concurrent use.
-type MoveMetrics struct{ hooks, aborts *prometheus.CounterVec }
+// MoveMetrics are the series about hooks, canaries and observed flips. Safe for concurrent use.
+type MoveMetrics struct{ hooks, aborts, observed *prometheus.CounterVec }
+
+// What the observation behind a flip came to.
+const (
+	ObservedAccepted   = "accepted"    // nothing was wrong, or somebody has said so
+	ObservedRolledBack = "rolled_back" // something was wrong, and the servers have the say again
+	ObservedRefused    = "refused"     // something was wrong, and it could not be rolled back
+)
 
 // HookResults are what a run of a hook comes to.
 var HookResults = []string{"passed", "refused", "failed"}
@@ -24,6 +31,11 @@ func NewMoveMetrics() *MoveMetrics {
 			Name: "ehdb_canary_aborts_total",
 			Help: "Times that a consumer was given back to the servers because a gate of --auto-abort-on failed.",
 		}, []string{"account", "stream", "consumer"}),
+		prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ehdb_flip_observed_total",
+			Help: "Flips that were observed, by what that came to; refused: one that was to be rolled back by itself " +
+				"and could not be.",
+		}, []string{"account", "stream", "outcome"}),
 	}
 	for _, e := range hook.Events() {
 		for _, result := range HookResults {
@@ -43,6 +55,18 @@ func (m *MoveMetrics) Watched(s cutover.Scope, consumer string) {
 	m.aborts.WithLabelValues(s.Account, s.Stream, consumer)
 }
 
+// Flippable makes the series of a stream's observed flips be there, at 0.
+func (m *MoveMetrics) Flippable(s cutover.Scope) {
+	for _, outcome := range []string{ObservedAccepted, ObservedRolledBack, ObservedRefused} {
+		m.observed.WithLabelValues(s.Account, s.Stream, outcome)
+	}
+}
+
+// Observed counts what the observation of a flip came to.
+func (m *MoveMetrics) Observed(s cutover.Scope, outcome string) {
+	m.observed.WithLabelValues(s.Account, s.Stream, outcome).Inc()
+}
+
 // Aborted counts a canary that was ended by itself.
 func (m *MoveMetrics) Aborted(s cutover.Scope, consumer string) {
 	m.aborts.WithLabelValues(s.Account, s.Stream, consumer).Inc()
@@ -52,10 +76,12 @@ func (m *MoveMetrics) Aborted(s cutover.Scope, consumer string) {
 func (m *MoveMetrics) Describe(ch chan<- *prometheus.Desc) {
 	m.hooks.Describe(ch)
 	m.aborts.Describe(ch)
+	m.observed.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
 func (m *MoveMetrics) Collect(ch chan<- prometheus.Metric) {
 	m.hooks.Collect(ch)
 	m.aborts.Collect(ch)
+	m.observed.Collect(ch)
 }

@@ -35,13 +35,11 @@ type Options struct {
 	Acknowledged func(cutover.Scope, *relay.Noted)
 	// Offered is told of what consumers of the servers deliver; may be nil. It must not block.
 	Offered func(name cutover.Scope, consumer []byte, seq uint64)
+	// Served is told of what consumers here deliver to clients of a stream whose flip is observed; may be nil. It must
+	// not block.
+	Served func(name cutover.Scope, consumer []byte, seq uint64)
 	// Changed is told that a stream came under watch, changed its phase, or is not watched any more; may be nil.
 	Changed func(name cutover.Scope)
-	// Claim tells the servers that the gateway is about to have the say about a stream, before the journal does: an
-	// error is a reason not to. done is called when the journal says what came of it. May be nil.
-	Claim func(ctx context.Context, scope cutover.Scope) (done func(), err error)
-	// Epoch is one that there was already, beside those in the journal.
-	Epoch uint64
 	// Refuse returns why a stream may not be taken over, or given back, now; nil: nothing speaks against it.
 	Refuse func(ctx context.Context, scope cutover.Scope, to cutover.Role) []string
 	// Step is told the steps of a move as they are reached (Steps); may be nil. It is for tests, which stop there.
@@ -123,6 +121,7 @@ type stream struct {
 	oneWay   bool   // flipped without a way back
 	from     uint64 // the last sequence before the gateway had the say
 	undone   int    // what the servers' consumers had not done with then, if it is oneWay
+	observed *Observation
 }
 
 // Open reads the journal and takes up what it says: streams that are served from here are so before Open returns.
@@ -134,7 +133,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	e := &Engine{o: o, journal: j, streams: make(map[cutover.Scope]*stream)}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	of, epoch := standings(j.all())
-	e.epoch, e.paused = max(epoch, o.Epoch), pausesOf(of)
+	e.epoch, e.paused = epoch, pausesOf(of)
 	e.running.Go(e.expire)
 	survives := func(st *standing) bool { return st.here && !st.complete }
 	if slices.ContainsFunc(slices.Collect(maps.Values(of)), survives) {
@@ -198,6 +197,7 @@ func (e *Engine) resume(ctx context.Context, name cutover.Scope, st *standing) e
 	}
 	s.phase, s.since = PhaseEHDB, st.since
 	s.oneWay, s.from, s.undone = st.oneWay, st.last, st.undone
+	e.observed(s, st.observation())
 	s.configured(e.stored(ctx, s))
 	if st.complete {
 		s.phase = PhaseComplete
@@ -227,6 +227,11 @@ func (e *Engine) newStream(name cutover.Scope, c cutover.Copy) (*stream, error) 
 		},
 		Offered: func(consumer []byte, seq uint64) {
 			if f := e.o.Offered; f != nil {
+				f(name, consumer, seq)
+			}
+		},
+		Served: func(consumer []byte, seq uint64) {
+			if f := e.o.Served; f != nil {
 				f(name, consumer, seq)
 			}
 		},
@@ -306,40 +311,6 @@ func (e *Engine) record(entry *Entry) error {
 		e.epoch, e.marked = entry.Epoch, true
 	}
 	return nil
-}
-
-// Raise makes the next epoch a later one than that.
-func (e *Engine) Raise(epoch uint64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.epoch = max(e.epoch, epoch)
-}
-
-// Standing returns the epoch, and the streams that the gateway has the say about.
-func (e *Engine) Standing() (epoch uint64, here []cutover.Scope) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for name, s := range e.streams {
-		if s.phase == PhaseEHDB || s.phase == PhaseRollingBack || s.phase == PhaseComplete {
-			here = append(here, name)
-		}
-	}
-	return e.epoch, here
-}
-
-// Standing is what the journal in dir says of that, before an engine is opened.
-func Standing(dir string) (epoch uint64, here []cutover.Scope, err error) {
-	j, err := openJournal(dir)
-	if err != nil {
-		return 0, nil, err
-	}
-	of, epoch := standings(j.all())
-	for name, st := range of {
-		if st.watched && st.here {
-			here = append(here, name)
-		}
-	}
-	return epoch, here, j.close()
 }
 
 // Note puts into the journal what happened and decides nothing: EventPostponed, EventHook, EventVeto, EventAbort.

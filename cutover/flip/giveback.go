@@ -51,6 +51,24 @@ func (e *Engine) RollbackBound(name cutover.Scope) (Bound, error) {
 	return b, nil
 }
 
+// irreversible is why nothing but an emergency gives back a stream that is served from here.
+func (e *Engine) irreversible(s *stream) (list []string) {
+	if why := e.replaced(s); why != nil {
+		list = append(list, why.Error())
+	}
+	e.mu.Lock()
+	h := s.here
+	e.mu.Unlock()
+	if h == nil || h.chain == nil {
+		return list
+	}
+	if err := h.chain.Status().Err; errors.Is(err, reverse.ErrForked) {
+		list = append(list, err.Error()+": it can not be put in order any more; ehdbctl rollback --emergency "+
+			s.name.Flag()+" gives back what the servers have, and says what that loses")
+	}
+	return list
+}
+
 // noWayBack is what a flip without a reverse shadow means for a rollback.
 const noWayBack = "it was flipped with --no-reverse-shadow: the servers are not kept equal. A rollback loses what " +
 	"was published here, and what was acknowledged here since is delivered again"
@@ -78,7 +96,7 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 		err := e.approach(near, s, h, last)
 		cancel()
 		if err != nil {
-			return err
+			return endedError{err}
 		}
 	}
 	e.step(RollbackNear)
@@ -130,6 +148,7 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 func (e *Engine) release(s *stream, h *authority, rest remainder, since time.Time) (held time.Duration) {
 	// Before the copy grows again, and before consumers there deliver to clients.
 	h.halt()
+	e.observed(s, nil)
 	e.mu.Lock()
 	s.oneWay, s.undone = false, 0
 	e.mu.Unlock()
@@ -310,6 +329,7 @@ func (e *Engine) Complete(ctx context.Context, name cutover.Scope, o MoveOptions
 	if err := e.record(&Entry{Scope: name, Event: EventComplete, By: o.By, Reason: o.Reason}); err != nil {
 		return err
 	}
+	e.observed(s, nil)
 	e.unserve(s)
 	if err := e.enter(s, PhaseComplete); err != nil {
 		return err

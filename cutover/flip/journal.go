@@ -38,6 +38,8 @@ const (
 	EventPause          Event = "pause"           // copying stops; without a stream: of all
 	EventResume         Event = "resume"          // that is over
 	EventStart          Event = "start"           // the gateway started, with streams that it has the say about
+	EventAccepted       Event = "accepted"        // the observation of a flip has ended, the gateway keeps the say
+	EventKept           Event = "kept"            // a flip was to be taken back by itself, and could not be
 )
 
 // Entry is one line of the journal.
@@ -58,6 +60,11 @@ type Entry struct {
 	Dormant []cutover.ConsumerCopy `json:"dormant,omitempty"`
 	// Move is what the move came to, of EventReleased.
 	Move *Move `json:"move,omitempty"`
+	// Until is of EventFlip: until when it is observed, and Gates those that take it back meanwhile.
+	Until time.Time `json:"observe_until,omitzero"`
+	Gates []string  `json:"observe_gates,omitempty"`
+	// Kept is of EventKept: why it could not be taken back. Reason is why it should be.
+	Kept string `json:"kept,omitempty"`
 	// Consumer is that of a canary, and Abort the gates that end it.
 	Consumer string   `json:"consumer,omitempty"`
 	Abort    []string `json:"abort_on,omitempty"`
@@ -178,6 +185,9 @@ type standing struct {
 	dormant                 []cutover.ConsumerCopy // of the last rollback, if they may not be there yet
 	move                    *Move                  // the last one
 	canaries                map[string]Canary
+	until                   time.Time // of the observation of the last flip; zero: it is not observed any more
+	gates                   []string  // Entry.Gates
+	kept                    string    // Entry.Kept
 }
 
 // standings replays the journal.
@@ -208,12 +218,18 @@ func standings(entries []Entry) (of map[cutover.Scope]*standing, epoch uint64) {
 		case EventFlip:
 			s.open, s.here, s.last, s.since = "", true, e.Last, e.Time
 			s.oneWay, s.undone = e.NoReverse, e.Undone
+			s.until, s.gates, s.kept = e.Until, e.Gates, ""
 		case EventRollback:
 			s.open, s.here, s.last, s.since, s.dormant, s.oneWay = "", false, e.Last, e.Time, e.Dormant, false
+			s.until = time.Time{}
 		case EventReleased:
 			s.dormant, s.move = nil, cmp.Or(e.Move, s.move)
 		case EventComplete:
-			s.complete = true
+			s.complete, s.until = true, time.Time{}
+		case EventAccepted:
+			s.until = time.Time{}
+		case EventKept:
+			s.kept = e.Kept
 		case EventCanary:
 			if s.canaries == nil {
 				s.canaries = make(map[string]Canary)

@@ -2,20 +2,15 @@ package flip
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/relay"
-	"github.com/noetl/ehdb-gateway/cutover/reverse"
 	"github.com/noetl/ehdb-gateway/internal/bus"
 )
 
@@ -37,6 +32,9 @@ type MoveOptions struct {
 	Expect     string        // digest of the plan that was agreed to; empty: any
 	Emergency  bool          // of a rollback: do not wait for what the servers lack
 	NoReverse  bool          // of a flip: do not keep the servers equal; a rollback will lose what is published here
+	Observe    time.Duration // of a flip: for how long it is observed; 0: not at all
+	Gates      []string      // that take it back meanwhile, but for those of Without
+	Without    []string      // gates that the flip was done without
 }
 
 // Move is what moving a stream came to.
@@ -57,160 +55,21 @@ type Move struct {
 var (
 	// ErrRefused says that a move may not be made now. Nothing has happened.
 	ErrRefused = errors.New("refused")
+	// ErrBusy says that the stream is being moved already. It comes with ErrRefused.
+	ErrBusy = errors.New("being moved already")
+	// ErrEnded says that a move ended without effect: the two sides are not equal, or could not be made so. It is why.
+	ErrEnded = errors.New("ended without effect")
 	// ErrBudget says that a fence lasted its whole budget and was lifted. Nothing has changed.
 	ErrBudget = errors.New("the fence's budget ran out")
 	// ErrMoved says that the stream or its consumers went on behind the fence.
 	ErrMoved = errors.New("the stream moved behind the fence")
 )
 
-// Plan is what a move would do, and a digest that changes when that does.
-type Plan struct {
-	Scope   cutover.Scope `json:"scope"`
-	To      string        `json:"to"`
-	Epoch   uint64        `json:"epoch"`
-	Steps   []string      `json:"steps"`
-	Refusal []string      `json:"refusals,omitempty"`
-	Undo    string        `json:"undo"`
-	Digest  string        `json:"digest"`
-}
+// endedError is an error that is ErrEnded, and says what it has said before.
+type endedError struct{ error }
 
-// PlanFlip returns what Flip would do with these options.
-func (e *Engine) PlanFlip(ctx context.Context, name cutover.Scope, o *MoveOptions) (*Plan, error) {
-	p := &Plan{To: "ehdb", Undo: "ehdbctl rollback " + name.Flag()}
-	back := "start the reverse chain and the ghosts of the consumers"
-	if o.NoReverse {
-		back = "start NO reverse chain: the servers lack what is published from now on, and a rollback loses it"
-		p.Undo += " --emergency"
-	}
-	return p, e.plan(ctx, p, name, cutover.Authority, func(epoch uint64) []string {
-		return []string{
-			"record the intent",
-			fmt.Sprintf("hold publishes, requests, acks and pulls of %s, at most %v", name.Stream, DefaultFence),
-			"wait until no publish waits for its PubAck and the servers have taken all that was sent",
-			"require the copy to be durably equal, take consumers and message ids over",
-			fmt.Sprintf("verify that the stream has not moved for %v", verifyTime),
-			fmt.Sprintf("record epoch %d: the gateway has the say", epoch),
-			back,
-			"release what was held, continue pulls here",
-		}
-	})
-}
-
-// PlanRollback returns what Rollback would do.
-func (e *Engine) PlanRollback(ctx context.Context, name cutover.Scope) (*Plan, error) {
-	p := &Plan{To: "nats", Undo: "ehdbctl flip " + name.Flag()}
-	config := e.configStep(ctx, name)
-	return p, e.plan(ctx, p, name, cutover.Standby, func(epoch uint64) []string {
-		return []string{
-			"wait until the servers have everything, record the intent",
-			fmt.Sprintf("hold publishes, requests, acks and pulls of %s, at most %v", name.Stream, DefaultFence),
-			config,
-			"bring the servers' consumers to where the gateway's are, remove what was removed here",
-			"require both sides to be equal, and that no consumer would deliver what is acknowledged here",
-			fmt.Sprintf("record epoch %d: the servers have the say", epoch),
-			"release what was held, copy again",
-		}
-	})
-}
-
-// configStep says what a rollback would change of the configuration upstream.
-func (e *Engine) configStep(ctx context.Context, name cutover.Scope) string {
-	const step = "give the servers' stream the configuration that it has here: "
-	s, err := e.find(name)
-	if err != nil {
-		return step
-	}
-	info, err := s.up.Info(ctx)
-	if err != nil {
-		return step + "it cannot be looked at now"
-	}
-	here := s.copy.Config()
-	if changed := reverse.Differs(&here, &info.Config); len(changed) > 0 {
-		return step + strings.Join(changed, ", ")
-	}
-	return step + "it has it"
-}
-
-// plan fills in what all plans have.
-func (e *Engine) plan(
-	ctx context.Context, p *Plan, name cutover.Scope, to cutover.Role, steps func(epoch uint64) []string,
-) error {
-	s, err := e.find(name)
-	if err != nil {
-		return err
-	}
-	e.mu.Lock()
-	epoch, cfg := e.epoch, s.config
-	e.mu.Unlock()
-	p.Scope, p.Epoch, p.Refusal, p.Steps = name, epoch+1, e.refusals(ctx, s, to), steps(epoch+1)
-	p.digest(cfg)
-	return nil
-}
-
-func (p *Plan) digest(cfg server.StreamConfig) {
-	doc, err := json.Marshal(struct {
-		Plan   Plan
-		Config server.StreamConfig
-	}{Plan{Scope: p.Scope, To: p.To, Epoch: p.Epoch, Steps: p.Steps}, cfg})
-	if err != nil {
-		panic("flip: " + err.Error())
-	}
-	sum := sha256.Sum256(doc)
-	const enough = 8
-	p.Digest = hex.EncodeToString(sum[:enough])
-}
-
-// refusals is why a stream may not be moved now.
-func (e *Engine) refusals(ctx context.Context, s *stream, to cutover.Role) (list []string) {
-	e.mu.Lock()
-	cfg, phase, oneWay := s.config, s.phase, s.oneWay
-	e.mu.Unlock()
-	want := PhaseShadow
-	if to == cutover.Standby {
-		want = PhaseEHDB
-	}
-	if phase != want {
-		list = append(list, fmt.Sprintf("the stream is in phase %s, not %s", phase, want))
-	}
-	if to == cutover.Standby && oneWay {
-		list = append(list, noWayBack+" (--emergency)")
-	}
-	if why := e.replaced(s); to == cutover.Standby && phase == want && why != nil {
-		list = append(list, why.Error())
-	}
-	if to == cutover.Authority {
-		list = append(list, Unsupported(&cfg)...)
-		if why := e.pausing(s); why != "" {
-			list = append(list, "copying is paused: "+why+" (ehdbctl resume)")
-		}
-		if n := len(e.o.Relay.Strangers(s.name.Account)); n > 0 {
-			list = append(list, fmt.Sprintf("%d clients are connected of which account or permissions are not known "+
-				"(ehdbctl bypass ls)", n))
-		}
-	}
-	if f := e.o.Refuse; f != nil {
-		list = append(list, f(ctx, s.name, to)...)
-	}
-	return list
-}
-
-// Unsupported is what about a stream cannot be taken over and given back without loss.
-func Unsupported(cfg *server.StreamConfig) (list []string) {
-	for name, used := range map[string]bool{
-		"it is a mirror: promote it, or move its origin":                                 cfg.Mirror != nil,
-		"it has sources: move their origins, then it":                                    len(cfg.Sources) > 0,
-		"allow_msg_counter: increments cannot be published at a given sequence":          cfg.AllowMsgCounter,
-		"allow_msg_schedules: the servers would fire the schedules of the chain as well": cfg.AllowMsgSchedules,
-		"republish: the servers would republish what the chain publishes as well":        cfg.RePublish != nil,
-		"subject_transform: the chain cannot publish what was transformed":               cfg.SubjectTransform != nil,
-		"sealed": cfg.Sealed,
-	} {
-		if used {
-			list = append(list, name)
-		}
-	}
-	return list
-}
+func (endedError) Is(target error) bool { return target == ErrEnded }
+func (e endedError) Unwrap() error      { return e.error }
 
 // Flip makes the gateway the authority of a stream. An error means that the servers still are.
 func (e *Engine) Flip(ctx context.Context, name cutover.Scope, o MoveOptions) (*Move, error) {
@@ -227,7 +86,7 @@ func (e *Engine) attempts(
 		return nil, err
 	}
 	if !s.op.TryLock() {
-		return nil, fmt.Errorf("%w: %s is being moved already", ErrRefused, name)
+		return nil, fmt.Errorf("%w: %s is %w", ErrRefused, name, ErrBusy)
 	}
 	defer s.op.Unlock()
 	if o.Fence <= 0 {
@@ -245,13 +104,6 @@ func (e *Engine) attempts(
 		if err := e.endCanaries(ctx, s, moved); err != nil {
 			return nil, err
 		}
-	}
-	if f := e.o.Claim; f != nil && to == cutover.Authority {
-		done, err := f(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrRefused, err)
-		}
-		defer done()
 	}
 	m := &Move{Scope: name, To: to}
 	for m.Attempts = 1; ; m.Attempts++ {
@@ -331,6 +183,11 @@ func (e *Engine) takeOver(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 		Scope: s.name, Event: EventFlip, Last: last, By: o.By, Reason: o.Reason, Plan: o.Expect, NoReverse: o.NoReverse,
 		Undone: undone,
 	}
+	var observed *Observation
+	if now := time.Now().UTC(); o.Observe > 0 {
+		observed = &Observation{Since: now, Until: now.Add(o.Observe), Gates: o.watched()}
+		entry.Until, entry.Gates = observed.Until, observed.Gates
+	}
 	if err := e.record(entry); err != nil {
 		return e.abort(s, PhaseShadow, err)
 	}
@@ -338,6 +195,7 @@ func (e *Engine) takeOver(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 	e.mu.Lock()
 	s.oneWay, s.from, s.undone = o.NoReverse, last, undone
 	e.mu.Unlock()
+	e.observed(s, observed)
 	e.step(FlipRecorded)
 	m.Fence = e.own(s, since)
 	m.At = time.Now()
@@ -364,7 +222,11 @@ func (s *stream) leftBehind(ctx context.Context, o *MoveOptions) (n int, err err
 // abort lifts the fence. Nothing has happened.
 func (e *Engine) abort(s *stream, back Phase, cause error) error {
 	err := e.enter(s, back)
-	return errors.Join(cause, err, e.record(&Entry{Scope: s.name, Event: EventAbort, Reason: cause.Error()}))
+	err = errors.Join(err, e.record(&Entry{Scope: s.name, Event: EventAbort, Reason: cause.Error()}))
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	return endedError{cause}
 }
 
 // drain waits until nothing is on its way to or from a stream that is held, and takes over what is to be taken over.

@@ -26,8 +26,11 @@ type Consumer struct {
 	// StreamLast is the stream's last sequence before the figures were read: what came behind it may be missing in
 	// them. 0: nothing came meanwhile.
 	StreamLast uint64
-	Exact      bool   // what is pending is known exactly, so that a transfer repeats nothing
-	WorstCase  uint64 // how many messages a transfer may repeat at most
+	// Outstanding are messages without an ack that the side will offer again by itself, if that is known: one that got
+	// lost on its way to a client is not stranded.
+	Outstanding []uint64
+	Exact       bool   // what is pending is known exactly, so that a transfer repeats nothing
+	WorstCase   uint64 // how many messages a transfer may repeat at most
 }
 
 // ConsumerReport is what delivery parity says of a consumer. Stored, Acked and the others count stored messages that
@@ -214,14 +217,14 @@ type DeliveryCheck struct {
 	Window     time.Duration
 }
 
-// deliveryMemory is what is kept from one look to the next.
-type deliveryMemory struct {
+// DeliveryMemory is what is kept from one look at a stream's consumers to the next. Its zero value has seen none.
+type DeliveryMemory struct {
 	catalog  catalog
 	balanced map[string]time.Time // when the figures of a consumer last added up
 }
 
 // Check looks at each consumer.
-func (m *deliveryMemory) check(ctx context.Context, d *DeliveryCheck) ([]ConsumerReport, error) {
+func (m *DeliveryMemory) Check(ctx context.Context, d *DeliveryCheck) ([]ConsumerReport, error) {
 	st, err := d.Stored.State(ctx, true)
 	if err != nil {
 		return nil, err
@@ -247,6 +250,7 @@ func (m *deliveryMemory) check(ctx context.Context, d *DeliveryCheck) ([]Consume
 			out = append(out, r)
 			continue
 		}
+		set.AddMany(c.Outstanding)
 		wanted := m.catalog.wanted(stored, c, since)
 		r, stranded := weigh(c, wanted, set)
 		r.Since = since

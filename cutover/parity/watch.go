@@ -20,7 +20,7 @@ type watch struct {
 	main     Progress
 	full     *Progress // a comparison from the first record on, that takes main's place when it has caught up
 	run0     Run       // of full
-	delivery deliveryMemory
+	delivery DeliveryMemory
 	asked    time.Time // when the consumers were looked at
 	seen     [3]uint64 // what called for the last full comparison (calls)
 
@@ -255,7 +255,7 @@ func (w *watch) deliveries(ctx context.Context, now time.Time) ([]ConsumerReport
 	if w.s.Reverse {
 		stored = w.s.EHDB
 	}
-	return w.delivery.check(ctx, &DeliveryCheck{
+	return w.delivery.Check(ctx, &DeliveryCheck{
 		Scope: w.s.Scope, Stored: stored, Consumers: consumers, Deliveries: w.e.o.Deliveries,
 		Now: now, Window: w.window(),
 	})

@@ -2,10 +2,7 @@ package pilot
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
@@ -15,16 +12,10 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/hook"
 )
 
-// A canary may name gates that end it. They are asked about its consumer alone, and end it when one of them has failed
-// twice in a row, each time by evidence of its own. What is not measured (UNKNOWN) has not failed.
+// A canary may name gates that end it. They are asked about its consumer alone.
 
-// confirmEvery is how often the gates are asked, confirmDrill in the profile drill; endTime bounds giving a consumer
-// back once.
-const (
-	confirmEvery = 5 * time.Second
-	confirmDrill = time.Second
-	endTime      = 10 * time.Second
-)
+// endTime bounds giving a consumer back once.
+const endTime = 10 * time.Second
 
 // served names a consumer that is served from here by itself.
 type served struct {
@@ -32,20 +23,9 @@ type served struct {
 	consumer string
 }
 
-// failing is what the gates of a canary have said.
-type failing struct {
-	since map[string]time.Time // of the evidence by which a gate failed, by gate
-	text  string               // of those that failed the last time
-	said  string               // why it could not be ended
-}
-
 // endCanaries ends those whose gates fail, until ctx ends.
 func (p *Pilot) endCanaries(ctx context.Context) {
-	every := confirmEvery
-	if p.o.Profile == gate.Drill {
-		every = confirmDrill
-	}
-	t := time.NewTicker(every)
+	t := time.NewTicker(p.confirming())
 	defer t.Stop()
 	for {
 		select {
@@ -92,10 +72,10 @@ func (p *Pilot) lookAtCanary(ctx context.Context, k served, gates []string) {
 	p.mu.Lock()
 	f := p.failing[k]
 	if f == nil {
-		f = &failing{since: make(map[string]time.Time)}
+		f = newFailing()
 		p.failing[k] = f
 	}
-	twice := f.take(&report, gates)
+	twice := f.take(failed(&report, gates))
 	p.mu.Unlock()
 	if twice == "" {
 		return
@@ -125,36 +105,6 @@ func (p *Pilot) lookAtCanary(ctx context.Context, k served, gates []string) {
 	facts.Error = why
 	p.tell(hook.Failure, k.scope, facts)
 }
-
-// take notes which gates fail, and returns those that have failed before too, by older evidence.
-func (f *failing) take(r *gate.Report, gates []string) (twice string) {
-	var now, again []string
-	for i := range r.Gates {
-		g := &r.Gates[i]
-		if !slices.Contains(gates, g.ID) {
-			continue
-		}
-		if g.State != gate.Fail {
-			delete(f.since, g.ID)
-			continue
-		}
-		at := r.At.Add(-time.Duration(g.Age * float64(time.Second)))
-		text := fmt.Sprintf("%s (%s: %s, wants %s; %s)", g.ID, g.Title, g.Value, g.Threshold, g.Reason)
-		now = append(now, text)
-		before, failed := f.since[g.ID]
-		switch {
-		case !failed:
-			f.since[g.ID] = at
-		case at.Sub(before) > evidenceGap:
-			again = append(again, text)
-		}
-	}
-	f.text = strings.Join(now, "; ")
-	return strings.Join(again, "; ")
-}
-
-// evidenceGap is by how much evidence is newer that is not the same: ages are rounded.
-const evidenceGap = 100 * time.Millisecond
 
 // failingNow are the gates of a canary that failed when they were looked at last.
 func (p *Pilot) failingNow(scope cutover.Scope, consumer string) string {

@@ -18,12 +18,32 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/hook"
 )
 
+// refused makes an error of the engine behind which nothing has changed one that is answered so.
 func refused(err error) error {
-	if errors.Is(err, flip.ErrRefused) || errors.Is(err, flip.ErrBudget) || errors.Is(err, flip.ErrMoved) {
-		return fmt.Errorf("%w: %w", face.ErrRefused, err)
+	if err == nil || errors.Is(err, face.ErrRefused) {
+		return err
+	}
+	for _, is := range []error{flip.ErrRefused, flip.ErrEnded, flip.ErrBudget, flip.ErrMoved} {
+		if errors.Is(err, is) {
+			return refusedError{err}
+		}
 	}
 	return err
 }
+
+// refusedError is an error that is face.ErrRefused.
+type refusedError struct{ error }
+
+func (e refusedError) Error() string {
+	text, prefix := e.error.Error(), face.ErrRefused.Error()+": "
+	if strings.HasPrefix(text, prefix) {
+		return text
+	}
+	return prefix + text
+}
+
+func (refusedError) Is(target error) bool { return target == face.ErrRefused }
+func (e refusedError) Unwrap() error      { return e.error }
 
 // Plan implements face.Engine.
 func (p *Pilot) Plan(ctx context.Context, r face.PlanRequest) (*face.Plan, error) {
@@ -34,7 +54,7 @@ func (p *Pilot) Plan(ctx context.Context, r face.PlanRequest) (*face.Plan, error
 		before = hook.BeforeRollback
 		plan, err = p.engine.PlanRollback(ctx, r.Scope)
 	} else {
-		plan, err = p.engine.PlanFlip(ctx, r.Scope, &flip.MoveOptions{NoReverse: r.NoReverse})
+		plan, err = p.engine.PlanFlip(ctx, r.Scope, p.planned(r.NoReverse, p.observeFor(r.Observe)))
 	}
 	if err != nil {
 		return nil, unknown(err)
@@ -60,6 +80,19 @@ func (p *Pilot) Plan(ctx context.Context, r face.PlanRequest) (*face.Plan, error
 			"the gates say "+report.Summary()+", but for those that are done without (--force)")
 	}
 	return out, nil
+}
+
+// observeFor is for how long a flip is observed, if that was asked for.
+func (p *Pilot) observeFor(asked *time.Duration) time.Duration {
+	if asked != nil {
+		return *asked
+	}
+	return p.o.Observe
+}
+
+// planned are the options of a flip that its plan depends on.
+func (p *Pilot) planned(noReverse bool, observe time.Duration) *flip.MoveOptions {
+	return &flip.MoveOptions{NoReverse: noReverse, Observe: observe, Gates: p.o.ObserveGates}
 }
 
 // noReverse is why no way back is wanted; empty: one is.
@@ -100,6 +133,7 @@ func (p *Pilot) Flip(ctx context.Context, r face.FlipRequest) (*face.Move, error
 func (p *Pilot) cleared(ctx context.Context, r *face.FlipRequest) error {
 	report, err := p.evaluate(ctx, r.Scope, &question{
 		purpose: gate.Flip, forced: r.Force, expect: r.Expect, noReverse: noReverse(r.NoReverse, r.By),
+		observe: p.observeFor(r.Observe),
 	})
 	if err != nil {
 		return err
@@ -118,7 +152,8 @@ func (p *Pilot) depart(ctx context.Context, r face.FlipRequest, until time.Time)
 	}
 	o := flip.MoveOptions{
 		By: r.By, Reason: r.Reason, Fence: r.MaxFence, Retries: r.Retries, Until: until, Expect: r.Expect,
-		NoReverse: r.NoReverse,
+		NoReverse: r.NoReverse, Observe: p.observeFor(r.Observe), Gates: p.o.ObserveGates,
+		Without: slices.Collect(maps.Keys(r.Force)),
 	}
 	f := p.about(r.Scope, "flip", "ehdb", r.Actor)
 	f.FenceMS, f.NoReverseShadow = fenceOf(r.MaxFence), r.NoReverse
@@ -144,7 +179,7 @@ func (p *Pilot) depart(ctx context.Context, r face.FlipRequest, until time.Time)
 	}
 	back, err := p.Rollback(ctx, face.RollbackRequest{Actor: r.Actor, Scope: r.Scope, MaxFence: r.MaxFence})
 	if err != nil {
-		return nil, fmt.Errorf("it was flipped, and is not given back: %w", err)
+		return nil, errors.New("it was flipped, and is not given back: " + err.Error()) // not refused: something has changed
 	}
 	return back, nil
 }

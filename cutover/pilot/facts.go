@@ -18,7 +18,6 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/capture"
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
-	"github.com/noetl/ehdb-gateway/cutover/lease"
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 )
 
@@ -34,6 +33,8 @@ type question struct {
 	expect    string            // digest of the plan that was approved
 	consumer  string            // the one that it is about; empty: all of the stream
 	noReverse string            // why no way back is wanted; empty: one is
+	observe   time.Duration     // for how long the flip would be observed
+	observed  *observing        // the flip under observation that it is about; nil: none
 	// by and the following are of whoever gives the way back up.
 	by, approver, credentials string
 }
@@ -111,6 +112,9 @@ func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, q *question) (ga
 	p.drillFacts(c)
 	p.probeFacts(c, scope)
 	p.bakeFacts(c, scope, v, q)
+	if q.observed != nil {
+		q.observed.facts(p, c)
+	}
 	return c.facts, nil
 }
 
@@ -220,7 +224,7 @@ func (p *Pilot) ownFacts(
 	c.none(gate.ChangeWindow, "no change window is configured")
 	if q.expect == "" {
 		c.none(gate.PlanDigest, "no plan was approved: give its digest with --expect")
-	} else if plan, err := p.engine.PlanFlip(ctx, scope, &flip.MoveOptions{NoReverse: q.noReverse != ""}); err == nil {
+	} else if plan, err := p.engine.PlanFlip(ctx, scope, p.planned(q.noReverse != "", q.observe)); err == nil {
 		c.put(gate.PlanDigest, gate.Yes(plan.Digest == q.expect), "plan", plan.Digest)
 	}
 	p.mu.Lock()
@@ -294,7 +298,7 @@ const scratchPrefix = "EHDB_SCRATCH_"
 
 // own tells the gateway's own streams.
 func own(stream string) bool {
-	return strings.HasPrefix(stream, scratchPrefix) || stream == "KV_"+lease.Bucket || stream == "KV_"+lease.ClaimBucket
+	return strings.HasPrefix(stream, scratchPrefix) || stream == "KV_"+leaseBucket
 }
 
 var errChain = errors.New("a publish with a wrong expected sequence was taken")

@@ -5,7 +5,7 @@
 //	facts   what the gates are told
 //	show    what operators see
 //	act     what operators do
-//	hooks, postpone, abort   what is asked before, waited for, and ended by itself
+//	hooks, postpone, abort, observe   what is asked before, waited for, and ended by itself
 //	drill   exercises, whose outcome is evidence
 //	faults  what is done and seen in one
 package pilot
@@ -33,7 +33,6 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
 	"github.com/noetl/ehdb-gateway/cutover/hook"
-	"github.com/noetl/ehdb-gateway/cutover/lease"
 	"github.com/noetl/ehdb-gateway/cutover/origin"
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 	"github.com/noetl/ehdb-gateway/cutover/relay"
@@ -74,6 +73,10 @@ type Options struct {
 	// has to wait; empty: it may go on.
 	CopyRate int
 	Busy     func() string
+	// Observe is for how long a flip is observed, if who asks for it does not say; 0: not at all. ObserveGates are the
+	// gates that take it back meanwhile.
+	Observe      time.Duration
+	ObserveGates []string
 	// Hooks are the operator's programs; nil: none.
 	Hooks *hook.Set
 	// Copied is told how old a batch is when it is durable here; may be nil.
@@ -82,9 +85,7 @@ type Options struct {
 	Facts gate.Inputs
 	// Faults are what the gateway can do to itself, for drills.
 	Faults drill.Faults
-	// Deposed is told why the gateway has to end: another has the say. Nothing passes any more then. May be nil.
-	Deposed func(error)
-	Logger  *slog.Logger
+	Logger *slog.Logger
 }
 
 // Pilot runs a cutover. Safe for concurrent use.
@@ -93,14 +94,16 @@ type Pilot struct {
 	engine *flip.Engine
 	parity *parity.Engine
 	book   *parity.Book
-	start  time.Time
-	lease  *lease.Lease
-	drills drills
-	strays strays
-	probes probes
-	live   context.Context // of everything that runs beside; ends with Close
-	cancel context.CancelFunc
-	ended  sync.WaitGroup
+	// delivered is what consumers here have delivered, of the streams whose flip is observed.
+	delivered *parity.Book
+	start     time.Time
+	lease     *lease
+	drills    drills
+	strays    strays
+	probes    probes
+	live      context.Context // of everything that runs beside; ends with Close
+	cancel    context.CancelFunc
+	ended     sync.WaitGroup
 
 	metrics *face.MoveMetrics
 	telling chan told // what hooks are to be told
@@ -111,6 +114,7 @@ type Pilot struct {
 	seen      map[cutover.Scope]*seen
 	postponed map[cutover.Scope]*pending
 	failing   map[served]*failing
+	observing map[cutover.Scope]*observing
 	proof     gate.Fact // that the way back works
 	moved     chan struct{}
 
@@ -133,6 +137,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	p := &Pilot{
 		o: o, book: parity.NewBook(0), start: time.Now(), seen: make(map[cutover.Scope]*seen),
 		postponed: make(map[cutover.Scope]*pending), failing: make(map[served]*failing), moved: make(chan struct{}),
+		observing: make(map[cutover.Scope]*observing), delivered: parity.NewBook(0),
 		probes: newProbes(), metrics: face.NewMoveMetrics(), telling: make(chan told, maxTold),
 	}
 	var err error
@@ -145,9 +150,11 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
+	if p.lease, err = newLease(o.Dir); err != nil {
+		return nil, err
+	}
 	p.drills.open(&o)
-	first, err := p.hold(ctx)
-	if err != nil {
+	if err := p.hold(ctx); err != nil {
 		return nil, err
 	}
 	p.engine, err = flip.Open(ctx, flip.Options{
@@ -156,7 +163,8 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 			p.book.Note(s, cutover.Acked{Seq: n.Seq, Subject: n.Subject, MsgID: n.MsgID, Hash: n.Hash, When: n.Time})
 		},
 		Offered: func(s cutover.Scope, consumer []byte, seq uint64) { p.book.Offer(s, string(consumer), seq) },
-		Changed: p.changed, Claim: p.lease.Claim, Epoch: first,
+		Served:  func(s cutover.Scope, consumer []byte, seq uint64) { p.delivered.Offer(s, string(consumer), seq) },
+		Changed: p.changed,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("can't take up the streams that are on their way: %w", err)
@@ -173,13 +181,13 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	p.ended.Go(func() { p.guard(run) })
 	p.ended.Go(func() { p.tellAll(run) })
 	p.ended.Go(func() { p.endCanaries(run) })
+	p.ended.Go(func() { p.observeFlips(run) })
 	p.ended.Go(func() { p.tidyDrills(run) })
 	return p, nil
 }
 
 // Close ends everything. Who has the say about a stream stays.
 func (p *Pilot) Close() {
-	p.leave()
 	p.cancel()
 	p.ended.Wait()
 	p.untold()
@@ -273,12 +281,12 @@ func (p *Pilot) wake() {
 // changed makes the comparison look at a stream as it stands now.
 func (p *Pilot) changed(s cutover.Scope) {
 	p.wake()
-	p.lease.Kick()
 	p.mu.Lock()
 	if p.seen[s] == nil {
 		p.seen[s] = &seen{since: time.Now(), changed: time.Now()}
 	}
 	p.mu.Unlock()
+	p.metrics.Flippable(s)
 	v, err := p.engine.View(s)
 	if err != nil {
 		p.parity.Detach(s)

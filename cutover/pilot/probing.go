@@ -27,6 +27,8 @@ const (
 	latencyBatch = 25
 	latencyPause = 20 * time.Millisecond
 	latencyReady = 1000
+	// latencyObserved is how many while a flip is observed: enough of them come together in its time.
+	latencyObserved = 100
 )
 
 // probes are the questions to both sides, and what came of them.
@@ -147,7 +149,11 @@ func (p *Pilot) askLatency(ctx context.Context) error {
 		since := time.Since(p.probes.timed[account])
 		p.probes.mu.Unlock()
 		_, here := l.Snapshot()
-		if since < latencyEvery || here.Ack.N() >= latencyReady && since < latencyRare {
+		batch, often := latencyBatch, here.Ack.N() < latencyReady
+		if p.observes(account) {
+			batch, often = latencyObserved, true
+		}
+		if since < latencyEvery || !often && since < latencyRare {
 			continue
 		}
 		if p.waits() != "" {
@@ -158,7 +164,7 @@ func (p *Pilot) askLatency(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = l.Measure(ctx, there, own, latencyBatch, latencyPause)
+		err = l.Measure(ctx, there, own, batch, latencyPause)
 		p.probes.mu.Lock()
 		p.probes.timed[account] = time.Now()
 		p.probes.mu.Unlock()

@@ -54,8 +54,8 @@ func TestProbesDecideGates(t *testing.T) {
 func times(n int, d time.Duration, at time.Time) probe.Times {
 	out := probe.Times{At: at}
 	for range n {
-		out.Ack.Add(d)
-		out.Deliver.Add(d)
+		out.Ack.Add(d, at)
+		out.Deliver.Add(d, at)
 	}
 	return out
 }

@@ -69,6 +69,10 @@ func verdict(st *face.Status) string {
 		switch {
 		case s.LastErr != "":
 			return fmt.Sprintf("%s: the last move failed: %s", s.Scope, s.LastErr)
+		case s.Observed != nil && s.Observed.Kept != "":
+			return fmt.Sprintf("%s: it was to be rolled back by itself, and was NOT: %s", s.Scope, s.Observed.Kept)
+		case s.Observed != nil && s.Observed.Failing != "":
+			return fmt.Sprintf("%s: it is observed behind its flip, and fails: %s", s.Scope, s.Observed.Failing)
 		case len(st.Hooks.Problems) > 0:
 			return st.Hooks.Problems[0]
 		case failedCanary(s) != "":
@@ -132,6 +136,12 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 	s.Copy = copyState(v)
 	if v.Phase == flip.PhaseShadow {
 		s.Copy.Paused = p.engine.Paused(scope)
+	}
+	if s.Observed = p.observation(scope); s.Observed != nil && s.Phase == face.PhaseEHDB && s.Busy == "" {
+		s.Legal = append(s.Legal, "flip accept")
+		if s.Observed.Kept != "" {
+			s.Next = "ehdbctl rollback " + scope.Flag()
+		}
 	}
 	if s.Postponed = p.postponement(scope); s.Postponed != nil {
 		arg := " " + scope.Flag()
@@ -345,9 +355,14 @@ func event(id uint64, e *flip.Entry) face.Event {
 		flip.EventPostponed: "a flip is ready and waits", flip.EventHook: "a hook was run",
 		flip.EventVeto: "a hook has refused it, nothing has changed", flip.EventPause: "copying is paused",
 		flip.EventResume: "copying goes on", flip.EventStart: "the gateway started",
+		flip.EventAccepted: "the flip is accepted: it is not taken back by itself",
+		flip.EventKept:     "the flip was to be taken back by itself, and was NOT: " + e.Kept,
 	}[e.Event]
 	if e.NoReverse {
 		text += "; without a way back: the servers are not kept equal"
+	}
+	if !e.Until.IsZero() {
+		text += fmt.Sprintf("; observed until %s", e.Until.Format(time.TimeOnly))
 	}
 	if m := e.Move; m != nil {
 		text += fmt.Sprintf("; it was held for %v", m.Fence.Round(time.Millisecond))

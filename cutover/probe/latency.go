@@ -37,17 +37,28 @@ const ringSize = 4096
 // Ring is the last measurements of something.
 type Ring struct {
 	list []time.Duration
+	ends []time.Time // when each was made
 	n    uint64
 }
 
-// Add takes a measurement.
-func (r *Ring) Add(d time.Duration) {
+// Add takes a measurement that ended at a time.
+func (r *Ring) Add(d time.Duration, end time.Time) {
 	if len(r.list) < ringSize {
-		r.list = append(r.list, d)
+		r.list, r.ends = append(r.list, d), append(r.ends, end)
 	} else {
-		r.list[r.n%ringSize] = d
+		r.list[r.n%ringSize], r.ends[r.n%ringSize] = d, end
 	}
 	r.n++
+}
+
+// behind returns the measurements that ended behind a time.
+func (r *Ring) behind(t time.Time) (out Ring) {
+	for i, end := range r.ends {
+		if end.After(t) {
+			out.Add(r.list[i], end)
+		}
+	}
+	return out
 }
 
 // N is how many the quantiles are of.
@@ -66,16 +77,17 @@ func (r *Ring) Quantiles(qs ...float64) []time.Duration {
 }
 
 // Snapshot returns what was measured: of the servers and of the gateway.
-func (l *Latency) Snapshot() (there, here Times) {
+func (l *Latency) Snapshot() (there, here Times) { return l.Since(time.Time{}) }
+
+// Since is Snapshot of what was measured behind a time.
+func (l *Latency) Since(t time.Time) (there, here Times) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.sides[0].clone(), l.sides[1].clone()
+	return l.sides[0].since(t), l.sides[1].since(t)
 }
 
-func (t *Times) clone() Times {
-	out := *t
-	out.Ack.list, out.Deliver.list = slices.Clone(t.Ack.list), slices.Clone(t.Deliver.list)
-	return out
+func (s *Times) since(t time.Time) Times {
+	return Times{Ack: s.Ack.behind(t), Deliver: s.Deliver.behind(t), At: s.At}
 }
 
 // Skip says that something is saturated: a measurement would be one of a queue.
@@ -127,7 +139,7 @@ func (l *Latency) prepare(ctx context.Context, side Side, i int) (stop func(), e
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.sides[i].Deliver.Add(now.Sub(at))
+		l.sides[i].Deliver.Add(now.Sub(at), now)
 	})
 	if err != nil {
 		return nil, err
@@ -187,13 +199,13 @@ func (l *Latency) one(ctx context.Context, side Side, i int) error {
 	if err != nil {
 		return err
 	}
-	took := time.Since(since)
+	end := time.Now()
 	if err := refusal(m); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sides[i].Ack.Add(took)
-	l.sides[i].At = time.Now()
+	l.sides[i].Ack.Add(end.Sub(since), end)
+	l.sides[i].At = end
 	return nil
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"sync"
+	"sync/atomic"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/gateway"
@@ -15,11 +16,16 @@ type guide struct {
 	relay    *Relay
 	traveler gateway.Traveler
 	up, down resolved
-	sending  sending // the message that Up has decided about last
+	here     resolved // for what is delivered from here
+	sending  sending  // the message that Up has decided about last
 
 	mu     sync.Mutex
 	flight flights
+	asked  asks
 	pulls  pulls
+
+	acknowledged bool         // some publish was answered; guarded by mu
+	waiting      atomic.Int64 // how many asked has
 }
 
 // resolved is an account's part of a table, as one goroutine has looked it up last.
@@ -56,15 +62,8 @@ const (
 	kindPull
 	kindAck
 	kindMirror // an ack that the servers are told of as well
+	kindHere   // a publish to a stream that is served from here and observed
 )
-
-// Arrived implements gateway.Guide.
-func (g *guide) Arrived() <-chan struct{} {
-	if f := g.relay.guard.Load(); f != nil {
-		return (*f)()
-	}
-	return nil
-}
 
 // Up implements gateway.Guide.
 func (g *guide) Up(subject, reply []byte, _ int) (gateway.Course, <-chan struct{}) {
@@ -97,6 +96,9 @@ func (g *guide) Up(subject, reply []byte, _ int) (gateway.Course, <-chan struct{
 	case r.State.held():
 		return gateway.CoursePass, t.next
 	case r.State == Here:
+		if len(reply) > 0 && r.Scope.observed.Load() {
+			g.sending = sending{kindHere, r}
+		}
 		return gateway.CourseLocal, nil
 	}
 	if len(reply) == 0 {
@@ -269,6 +271,8 @@ func (g *guide) Sent(m *bus.Msg) {
 				Done: kind == jsapi.AckDone || kind == jsapi.AckTerm, Next: kind == jsapi.AckNext,
 			})
 		}
+	case kindHere:
+		g.askHere(s.route.Scope, m)
 	case kindNone:
 	}
 }
@@ -340,6 +344,7 @@ func (g *guide) downJetStream(t *Table, a *account, reply []byte, header bool) (
 func (g *guide) Received(m *bus.Msg) gateway.Course {
 	g.mu.Lock()
 	f, answered := g.flight.take(m.Subject)
+	g.acknowledged = g.acknowledged || answered
 	moved := !answered && g.pulls.status(m)
 	g.mu.Unlock()
 	switch {
@@ -384,5 +389,5 @@ func (g *guide) Closed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.flight.close()
-	g.pulls = pulls{}
+	g.pulls, g.asked = pulls{}, asks{}
 }

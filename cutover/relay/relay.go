@@ -15,10 +15,9 @@ import (
 type Relay struct {
 	table  atomic.Pointer[Table]
 	domain []byte // begins the subjects of the API in the JetStream domain; empty: there is none
-	// guard is what clients wait for; nil: nothing.
-	guard atomic.Pointer[func() <-chan struct{}]
 
-	unknown unknown
+	unknown  unknown
+	observed atomic.Int64 // how many scopes are observed
 
 	mu     sync.Mutex
 	guides map[*guide]struct{}
@@ -37,10 +36,6 @@ func New(domain string) *Relay {
 	r.table.Store(t)
 	return r
 }
-
-// Guard sets what is asked whenever something has come from a client: a channel that it has to wait for, nil if it may
-// go on.
-func (r *Relay) Guard(wait func() <-chan struct{}) { r.guard.Store(&wait) }
 
 // Use makes t the table that counts. What was held goes on by it.
 func (r *Relay) Use(t *Table) {
@@ -102,9 +97,11 @@ type Scope struct {
 	Name cutover.Scope
 	hooks
 
-	flight  atomic.Int64 // publishes that wait for their PubAck
-	notes   counters
-	tracker tracker
+	flight atomic.Int64 // publishes that wait for their PubAck
+	// observed: what clients get of the stream from here is looked at (Relay.Observe).
+	observed atomic.Bool
+	notes    counters
+	tracker  tracker
 }
 
 // hooks are called by connections. They must not block.
@@ -113,6 +110,8 @@ type hooks struct {
 	Acknowledged func(*Noted)
 	// Offered is told of each message that a consumer of the servers delivers.
 	Offered func(consumer []byte, seq uint64)
+	// Served is told of each message that a consumer here delivers to a client, while the stream is observed.
+	Served func(consumer []byte, seq uint64)
 	// Barrier returns a channel to wait on before an ack of a message passes, nil if it may pass.
 	Barrier func(seq uint64) <-chan struct{}
 	// Stray is told of what the servers have sent to a client though the stream, or the consumer, is Here: the reply

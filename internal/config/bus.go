@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,9 +36,20 @@ type Bus struct {
 	CopyRate       int64         // bytes per second while a copy is behind, for each stream; 0: no bound
 	Streams        []string      // which streams are copied, * standing for any characters; none: all
 	Hooks          *hook.Set     // the operator's programs at the turns of a cutover; nil: none
+	Observe        time.Duration // how long a flip is observed, and taken back if something fails; 0: not at all
+	ObserveGates   []string      // the gates that take it back
 }
 
-const defaultCopyRate = 64 << 20
+const (
+	defaultCopyRate = 64 << 20
+	defaultObserve  = time.Minute
+	maxObserve      = 24 * time.Hour
+)
+
+// defaultBus is what holds without the block.
+func defaultBus() Bus {
+	return Bus{CopyRate: defaultCopyRate, Observe: defaultObserve, ObserveGates: []string{"G4", "G10", "G11"}}
+}
 
 const (
 	minConnectTimeout = 100 * time.Millisecond
@@ -46,7 +58,7 @@ const (
 
 // bus reads the bus {} block.
 func (d *decoder) bus(v any) Bus {
-	b := Bus{CopyRate: defaultCopyRate}
+	b := defaultBus()
 	var mode string
 	var hooks hookKeys
 	d.block("bus", v, map[string]func(field){
@@ -65,6 +77,8 @@ func (d *decoder) bus(v any) Bus {
 		"drills":         func(f field) { f.boolean(&b.Drills) },
 		"profile":        func(f field) { f.text(&b.Profile, "production", "drill") },
 		"hooks":          func(f field) { hooks.at = f; f.text(&hooks.dir) },
+		"observe":        func(f field) { f.duration(&b.Observe, 0, maxObserve) },
+		"observe_gates":  func(f field) { b.ObserveGates = f.gates() },
 		"hook_timeout":   func(f field) { f.duration(&hooks.timeout, minHookTimeout, maxHookTimeout) },
 	})
 	b.Hooks = hooks.load()
@@ -95,6 +109,23 @@ func (h *hookKeys) load() *hook.Set {
 		return nil
 	}
 	return s
+}
+
+// gates takes names of gates that may be asked behind a flip: G1 to G23.
+func (f field) gates() []string {
+	out := []string{}
+	for _, e := range f.list() {
+		var id string
+		e.text(&id)
+		n, err := strconv.Atoi(strings.TrimPrefix(id, "G"))
+		const last = 23 // G24 is for completing
+		if err != nil || id != fmt.Sprintf("G%d", n) || n < 1 || n > last {
+			e.errorf("%q is no gate: there are G1 to G%d", id, last)
+			continue
+		}
+		out = append(out, id)
+	}
+	return out
 }
 
 // busTLS reads bus.tls.

@@ -28,14 +28,14 @@ func TestTwiceInARow(t *testing.T) {
 		"nothing fails":  {{g10: gate.Pass}, {g10: gate.Pass}},
 		"is not counted": {{g4: gate.Pass}, {g4: gate.Pass}},
 	} {
-		f := &failing{since: make(map[string]time.Time)}
+		f := newFailing()
 		for i, l := range looks {
 			r := gate.Report{At: at.Add(time.Duration(i) * time.Second), Gates: []gate.Result{
 				{ID: "G3", State: gate.Fail},
 				{ID: "G4", State: l.g4, Age: l.age.Seconds()},
 				{ID: "G10", State: l.g10, Age: l.age.Seconds(), Reason: "worker: 5 waiting"},
 			}}
-			twice := f.take(&r, []string{"G4", "G10"})
+			twice := f.take(failed(&r, []string{"G4", "G10"}))
 			if (twice != "") != l.twice || strings.Contains(twice, "G3") {
 				t.Errorf("%s, look %d: %q", name, i, twice)
 			}
