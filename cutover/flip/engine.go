@@ -313,9 +313,10 @@ func (e *Engine) record(entry *Entry) error {
 	return nil
 }
 
-// Note puts into the journal what happened and decides nothing: EventPostponed, EventHook, EventVeto, EventAbort.
+// Note puts into the journal what happened and decides nothing: EventPostponed, EventHook, EventVeto, EventAbort,
+// EventDrill.
 func (e *Engine) Note(entry *Entry) error {
-	if !slices.Contains([]Event{EventPostponed, EventHook, EventVeto, EventAbort}, entry.Event) {
+	if !slices.Contains([]Event{EventPostponed, EventHook, EventVeto, EventAbort, EventDrill}, entry.Event) {
 		return fmt.Errorf("flip: %s is no note", entry.Event)
 	}
 	return e.record(entry)
