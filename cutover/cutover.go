@@ -7,6 +7,7 @@
 //	capture    copies a stream of the servers into a standby here
 //	parity     compares the two, and what was acknowledged
 //	flip       changes who has the say, either way
+//	lease      keeps two gateways from having it
 //	reverse    keeps the servers equal to a stream that is served here
 //	probe      asks both sides the same, and compares what they answer and how fast
 //	gate       whether it may be changed

@@ -26,9 +26,12 @@ type UpstreamIdentity struct {
 	Permitted bool
 }
 
-// Guide has a say about one connection. Up and Sent are called by one goroutine, Down and Received by another,
+// Guide has a say about one connection. Arrived, Up and Sent are called by one goroutine, Down and Received by another,
 // Delivered by many, one at a time.
 type Guide interface {
+	// Arrived is asked when something has come from the client, before any of it is looked at. A channel means that it
+	// has to wait: Arrived is asked again once it is closed.
+	Arrived() <-chan struct{}
 	// Up is asked about a message from the client before any of it passes. A channel means that it has to wait: Up is
 	// asked again once it is closed, and what comes behind waits with it.
 	Up(subject, reply []byte, size int) (course Course, wait <-chan struct{})

@@ -49,6 +49,22 @@ func (p *partial) end() {
 // keptUp reports whether pieces of the message that is coming in are not sent upstream.
 func (g *guidance) keptUp() bool { return g.held || g.up.open && g.up.course == CourseLocal }
 
+// arrived lets the guide keep what one read brought waiting. False: the client is gone.
+func (c *client) arrived(p *passage) bool {
+	if p.guide == nil {
+		return true
+	}
+	for {
+		wait := p.guide.Arrived()
+		if wait == nil {
+			return true
+		}
+		if !c.hold(p, wait) {
+			return false
+		}
+	}
+}
+
 // guideUp lets the guide decide about a message of which f is the first piece. run is what passes before it; the result
 // is what passes now. False: upstream takes nothing any more, or the client is gone.
 func (c *client) guideUp(p *passage, f *wire.Frame, run []byte) (rest []byte, ok bool) {

@@ -71,6 +71,9 @@ func (c *client) forward(p *passage) bool {
 	var f wire.Frame
 	var run []byte
 	var msgs, bytes int64
+	if !c.arrived(p) {
+		return false
+	}
 	for p.up.Next(&f) {
 		if f.Op == wire.OpPub || f.Op == wire.OpHPub {
 			msgs++

@@ -57,7 +57,7 @@ func (m *mover) open(ctx context.Context) error {
 		Addrs: m.a.gw.UpstreamAddrs, Monitor: b.Monitor,
 		Servers: m.servers, Scrapes: m.scrapes.list,
 		Server: m.a.gw.Stats().ServerName, Version: version(), Facts: logFacts{m.a.streams}, Faults: m.faults(),
-		Logger: m.a.log.Logger,
+		Deposed: func(err error) { m.a.deposed <- err }, Logger: m.a.log.Logger,
 	})
 	if err != nil {
 		return err

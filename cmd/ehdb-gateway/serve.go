@@ -58,6 +58,8 @@ type app struct {
 	feeds   *feed.Server // nil: off
 	profile *http.Server
 	ports   string // the ports file
+
+	deposed chan error // why the server has to stop by itself; holds one
 }
 
 // serve runs the server until a signal or the end of ctx stops it.
@@ -67,7 +69,9 @@ func serve(ctx context.Context, args []string, cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	a := &app{args: args, cfg: cfg, log: log, router: bus.NewRouter(), metrics: metrics.New()}
+	a := &app{
+		args: args, cfg: cfg, log: log, router: bus.NewRouter(), metrics: metrics.New(), deposed: make(chan error, 1),
+	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -85,14 +89,14 @@ func serve(ctx context.Context, args []string, cfg *config.Config) error {
 		return err
 	}
 	a.log.Info("Server is ready")
-	a.wait(ctx, signals)
+	why := a.wait(ctx, signals)
 	a.log.Info("Initiating Shutdown...")
 	err = a.stop()
 	if err != nil {
 		a.log.Error("Shutdown was not clean", slog.Any("error", err))
 	}
 	a.log.Info("Server Exiting..")
-	return errors.Join(err, a.log.Close())
+	return errors.Join(why, err, a.log.Close())
 }
 
 func newLogger(cfg *config.Config) (*logging.Logger, error) { return logging.New(logOptions(cfg)) }

@@ -10,24 +10,26 @@ import (
 	"github.com/noetl/ehdb-gateway/internal/logging"
 )
 
-// wait acts on signals and returns when the server is to stop.
-func (a *app) wait(ctx context.Context, signals <-chan os.Signal) {
+// wait acts on signals and returns when the server is to stop. An error is why it stops by itself.
+func (a *app) wait(ctx context.Context, signals <-chan os.Signal) error {
 	var drained chan struct{} // closed at the end of lame duck mode; nil: not in it
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
+		case err := <-a.deposed:
+			return err
 		case <-drained:
-			return
+			return nil
 		case sig := <-signals:
 			a.log.Info("Trapped {signal} signal", slog.String("signal", `"`+sig.String()+`"`))
 			switch sig {
 			case os.Interrupt:
-				return
+				return nil
 			case syscall.SIGTERM:
 				// A server in lame duck mode is stopping already, as gently as it was told to.
 				if drained == nil {
-					return
+					return nil
 				}
 			case syscall.SIGUSR1:
 				a.reopenLog()

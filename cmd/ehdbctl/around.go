@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -177,9 +178,20 @@ func printReverse(w io.Writer, list []face.StreamState) {
 			cost = fmt.Sprintf("LOSES %d, twice at most %d", s.Back.Lost, s.Back.Duplicates)
 		}
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", s.Scope, s.EHDB.Last, s.Reverse.Last, s.Reverse.Lag,
-			short(s.Reverse.Age), cost, strings.TrimSpace(s.Reverse.Paused+" "+s.Reverse.Error+" "+s.Back.Why))
+			short(s.Reverse.Age), cost, reasons(s.Reverse.Paused, s.Reverse.Error, s.Back.Why))
 	}
 	_ = t.Flush()
+}
+
+// reasons are those that there are, each once.
+func reasons(list ...string) string {
+	var out []string
+	for _, r := range list {
+		if r != "" && !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 func (c *remote) kedaCommand() *cobra.Command {

@@ -40,6 +40,11 @@ type Options struct {
 	Served func(name cutover.Scope, consumer []byte, seq uint64)
 	// Changed is told that a stream came under watch, changed its phase, or is not watched any more; may be nil.
 	Changed func(name cutover.Scope)
+	// Claim tells the servers that the gateway is about to have the say about a stream, before the journal does: an
+	// error is a reason not to. done is called when the journal says what came of it. May be nil.
+	Claim func(ctx context.Context, scope cutover.Scope) (done func(), err error)
+	// Epoch is one that there was already, beside those in the journal.
+	Epoch uint64
 	// Refuse returns why a stream may not be taken over, or given back, now; nil: nothing speaks against it.
 	Refuse func(ctx context.Context, scope cutover.Scope, to cutover.Role) []string
 	// Step is told the steps of a move as they are reached (Steps); may be nil. It is for tests, which stop there.
@@ -133,7 +138,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	e := &Engine{o: o, journal: j, streams: make(map[cutover.Scope]*stream)}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	of, epoch := standings(j.all())
-	e.epoch, e.paused = epoch, pausesOf(of)
+	e.epoch, e.paused = max(epoch, o.Epoch), pausesOf(of)
 	e.running.Go(e.expire)
 	survives := func(st *standing) bool { return st.here && !st.complete }
 	if slices.ContainsFunc(slices.Collect(maps.Values(of)), survives) {
@@ -313,10 +318,43 @@ func (e *Engine) record(entry *Entry) error {
 	return nil
 }
 
-// Note puts into the journal what happened and decides nothing: EventPostponed, EventHook, EventVeto, EventAbort,
-// EventDrill.
+// Raise makes the next epoch a later one than that.
+func (e *Engine) Raise(epoch uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.epoch = max(e.epoch, epoch)
+}
+
+// Standing returns the epoch, and the streams that the gateway has the say about.
+func (e *Engine) Standing() (epoch uint64, here []cutover.Scope) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name, s := range e.streams {
+		if s.phase == PhaseEHDB || s.phase == PhaseRollingBack || s.phase == PhaseComplete {
+			here = append(here, name)
+		}
+	}
+	return e.epoch, here
+}
+
+// Standing is what the journal in dir says of that, before an engine is opened.
+func Standing(dir string) (epoch uint64, here []cutover.Scope, err error) {
+	j, err := openJournal(dir)
+	if err != nil {
+		return 0, nil, err
+	}
+	of, epoch := standings(j.all())
+	for name, st := range of {
+		if st.watched && st.here {
+			here = append(here, name)
+		}
+	}
+	return epoch, here, j.close()
+}
+
+// Note puts into the journal what happened and decides nothing: EventPostponed, EventHook, EventVeto, EventAbort.
 func (e *Engine) Note(entry *Entry) error {
-	if !slices.Contains([]Event{EventPostponed, EventHook, EventVeto, EventAbort, EventDrill}, entry.Event) {
+	if !slices.Contains([]Event{EventPostponed, EventHook, EventVeto, EventAbort}, entry.Event) {
 		return fmt.Errorf("flip: %s is no note", entry.Event)
 	}
 	return e.record(entry)

@@ -105,6 +105,13 @@ func (e *Engine) attempts(
 			return nil, err
 		}
 	}
+	if f := e.o.Claim; f != nil && to == cutover.Authority {
+		done, err := f(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		defer done()
+	}
 	m := &Move{Scope: name, To: to}
 	for m.Attempts = 1; ; m.Attempts++ {
 		err = try(ctx, s, &o, m)

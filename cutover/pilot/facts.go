@@ -18,6 +18,7 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/capture"
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
+	"github.com/noetl/ehdb-gateway/cutover/lease"
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 )
 
@@ -298,7 +299,7 @@ const scratchPrefix = "EHDB_SCRATCH_"
 
 // own tells the gateway's own streams.
 func own(stream string) bool {
-	return strings.HasPrefix(stream, scratchPrefix) || stream == "KV_"+leaseBucket
+	return strings.HasPrefix(stream, scratchPrefix) || stream == "KV_"+lease.Bucket || stream == "KV_"+lease.ClaimBucket
 }
 
 var errChain = errors.New("a publish with a wrong expected sequence was taken")

@@ -33,6 +33,7 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
 	"github.com/noetl/ehdb-gateway/cutover/hook"
+	"github.com/noetl/ehdb-gateway/cutover/lease"
 	"github.com/noetl/ehdb-gateway/cutover/origin"
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 	"github.com/noetl/ehdb-gateway/cutover/relay"
@@ -85,7 +86,9 @@ type Options struct {
 	Facts gate.Inputs
 	// Faults are what the gateway can do to itself, for drills.
 	Faults drill.Faults
-	Logger *slog.Logger
+	// Deposed is told why the gateway has to end: another has the say. Nothing passes any more then. May be nil.
+	Deposed func(error)
+	Logger  *slog.Logger
 }
 
 // Pilot runs a cutover. Safe for concurrent use.
@@ -97,7 +100,7 @@ type Pilot struct {
 	// delivered is what consumers here have delivered, of the streams whose flip is observed.
 	delivered *parity.Book
 	start     time.Time
-	lease     *lease
+	lease     *lease.Lease
 	drills    drills
 	strays    strays
 	probes    probes
@@ -138,9 +141,8 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 		o: o, book: parity.NewBook(0), start: time.Now(), seen: make(map[cutover.Scope]*seen),
 		postponed: make(map[cutover.Scope]*pending), failing: make(map[served]*failing), moved: make(chan struct{}),
 		observing: make(map[cutover.Scope]*observing), delivered: parity.NewBook(0),
-		probes: newProbes(), telling: make(chan told, maxTold),
+		probes: newProbes(), metrics: face.NewMoveMetrics(), telling: make(chan told, maxTold),
 	}
-	p.metrics = face.NewMoveMetrics(func(kind string) time.Time { return p.drills.log.Passed(kind, drill.Image()) })
 	var err error
 	p.parity, err = parity.New(parity.Options{
 		Ledger: p.book, Deliveries: p.book, Window: parity.DefaultWindow(), Asynchronous: true, Logger: o.Logger,
@@ -151,11 +153,9 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	if p.lease, err = newLease(o.Dir); err != nil {
-		return nil, err
-	}
 	p.drills.open(&o)
-	if err := p.hold(ctx); err != nil {
+	first, err := p.hold(ctx)
+	if err != nil {
 		return nil, err
 	}
 	p.engine, err = flip.Open(ctx, flip.Options{
@@ -165,12 +165,11 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 		},
 		Offered: func(s cutover.Scope, consumer []byte, seq uint64) { p.book.Offer(s, string(consumer), seq) },
 		Served:  func(s cutover.Scope, consumer []byte, seq uint64) { p.delivered.Offer(s, string(consumer), seq) },
-		Changed: p.changed,
+		Changed: p.changed, Claim: p.lease.Claim, Epoch: first,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("can't take up the streams that are on their way: %w", err)
 	}
-	p.drills.log.Tell(p.toldDrill)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p.live, p.cancel = run, cancel
 	for _, s := range p.engine.Streams() {
@@ -190,6 +189,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 
 // Close ends everything. Who has the say about a stream stays.
 func (p *Pilot) Close() {
+	p.leave()
 	p.cancel()
 	p.ended.Wait()
 	p.untold()
@@ -283,6 +283,7 @@ func (p *Pilot) wake() {
 // changed makes the comparison look at a stream as it stands now.
 func (p *Pilot) changed(s cutover.Scope) {
 	p.wake()
+	p.lease.Kick()
 	p.mu.Lock()
 	if p.seen[s] == nil {
 		p.seen[s] = &seen{since: time.Now(), changed: time.Now()}

@@ -65,6 +65,14 @@ const (
 	kindHere   // a publish to a stream that is served from here and observed
 )
 
+// Arrived implements gateway.Guide.
+func (g *guide) Arrived() <-chan struct{} {
+	if f := g.relay.guard.Load(); f != nil {
+		return (*f)()
+	}
+	return nil
+}
+
 // Up implements gateway.Guide.
 func (g *guide) Up(subject, reply []byte, _ int) (gateway.Course, <-chan struct{}) {
 	g.sending = sending{}

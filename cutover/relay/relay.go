@@ -15,6 +15,8 @@ import (
 type Relay struct {
 	table  atomic.Pointer[Table]
 	domain []byte // begins the subjects of the API in the JetStream domain; empty: there is none
+	// guard is what clients wait for; nil: nothing.
+	guard atomic.Pointer[func() <-chan struct{}]
 
 	unknown  unknown
 	observed atomic.Int64 // how many scopes are observed
@@ -36,6 +38,10 @@ func New(domain string) *Relay {
 	r.table.Store(t)
 	return r
 }
+
+// Guard sets what is asked whenever something has come from a client: a channel that it has to wait for, nil if it may
+// go on.
+func (r *Relay) Guard(wait func() <-chan struct{}) { r.guard.Store(&wait) }
 
 // Use makes t the table that counts. What was held goes on by it.
 func (r *Relay) Use(t *Table) {

@@ -62,6 +62,7 @@ var allowed = map[string][]string{
 	"cutover/probe":         {"cutover/parity", "internal/bus"},
 	"cutover/relay":         {"cutover", "gateway", "internal/bus", "jetstreamapi/jsapi", "subjects"},
 	"cutover/reverse":       {"cutover", "subjects"},
+	"cutover/lease":         {"cutover"},
 	"cutover/flip":          {"cutover", "cutover/relay", "cutover/reverse", "internal/bus", "subjects"},
 	"cutover/gate":          {"cutover", "cutover/parity"},
 	"cutover/drill":         {"cutover"},

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"cmp"
 	"sync"
 	"time"
 
@@ -210,23 +209,6 @@ func (l *ledger) ended() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.done = true
-}
-
-// quietTime is how long it may take until something comes through: requests for messages wait.
-const quietTime = 2 * time.Second
-
-// quiet is for how long nothing has come through, and the last trouble.
-func (l *ledger) quiet() (time.Duration, string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	last := l.out.last
-	if l.in.last.Before(last) {
-		last = l.in.last
-	}
-	if d := time.Since(last); d > quietTime {
-		return d, cmp.Or(l.a.LastError, "no answer")
-	}
-	return 0, ""
 }
 
 // sum is the account as it stands.
