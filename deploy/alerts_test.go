@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,7 +69,7 @@ func families(t *testing.T) map[string]bool {
 		Durables:  func(fn func(metrics.Durable)) bool { fn(metrics.Durable{Filters: []string{"s"}}); return true },
 		Shards:    1,
 	}
-	moves := face.NewMoveMetrics()
+	moves := face.NewMoveMetrics(func(string) time.Time { return time.Now() })
 	moves.Flippable(cutover.Scope{Account: "$G", Stream: "S"})
 	moves.Watched(cutover.Scope{Account: "$G", Stream: "S"}, "c")
 	before := metrics.Sources{

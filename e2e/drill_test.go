@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -165,6 +166,34 @@ func TestDrills(t *testing.T) {
 		want(id, gate.Pass)
 	}
 	s.gone(direct)
+	var events face.EventList
+	noErr(t, s.ask(http.MethodGet, "/events", nil, &events))
+	var said []string
+	for _, e := range events.Events {
+		if e.Kind == "drill" {
+			said = append(said, e.By+": "+e.Reason)
+		}
+	}
+	for _, want := range []string{
+		"ops: restart-writer (1) begins", "ops: restart-writer (1) the fault begins", "ops: restart-writer (1) passed: ",
+		"ops: nats-stepdown (3) not_applicable: ", "ops: kill-gateway (5) the fault begins", "ops: kill-gateway (5) passed: ",
+	} {
+		if !slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, want) }) {
+			t.Errorf("no event %q in %q", want, said)
+		}
+	}
+	for series, want := range map[string]float64{ // it was started again before the last one ended
+		`ehdb_cutover_drills_total{drill="kill-gateway",outcome="passed"}`: 1,
+		`ehdb_cutover_drills_total{drill="partition",outcome="passed"}`:    0,
+		`ehdb_cutover_drill_pass_age_seconds{drill="nats-stepdown"}`:       -1,
+	} {
+		if got := metric(t, s.process, series); got != want {
+			t.Errorf("%s is %v, not %v", series, got, want)
+		}
+	}
+	if age := metric(t, s.process, `ehdb_cutover_drill_pass_age_seconds{drill="partition"}`); age < 0 || age > 600 {
+		t.Errorf("passed %v s ago", age)
+	}
 	for _, d := range s.drills() {
 		switch a := d.Account; {
 		case d.By != "ops" || d.Image == "" || !d.Expires.After(time.Now()) || d.Lapsed != "":

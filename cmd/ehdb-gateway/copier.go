@@ -13,7 +13,7 @@ func (m *mover) mirrored() []metrics.Mirror {
 		st, n := &list[i], &list[i].Counts
 		out[i] = metrics.Mirror{
 			Account: st.Scope.Account, Stream: st.Scope.Stream, State: string(st.State),
-			Lag: st.Lag, Queue: n.Pending, Running: st.Running,
+			Lag: st.Lag, Queue: n.Pending, Running: st.Running, Paused: st.Paused,
 			Records: map[string]uint64{
 				"enqueued": n.Enqueued, "enqueued_after_wait": n.EnqueuedAfterWait,
 				"queue_full_inline": n.QueueFullInline, "queue_closed_inline": n.QueueClosedInline,

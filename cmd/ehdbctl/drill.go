@@ -26,6 +26,7 @@ const (
 	drillFelt    = 15 * time.Second
 	drillRecover = 90 * time.Second
 	drillReport  = 2 * time.Minute
+	drillSay     = 5 * time.Second // between lines about a load that is stuck
 )
 
 // drillFlags are what a drill's load needs.
@@ -52,7 +53,10 @@ removed at the end; of this command's clients everything is accounted for: what 
   flip-and-back   a stream is moved there and back                                                   G14, a day
 
 The first three are felt by all clients of the gateway, so it has to be armed: bus { drills: true }. An outcome counts
-for the image that was exercised, until it expires. Exit code 1: it failed; what could not be measured has failed.`,
+for the image that was exercised, until it expires. restart-writer takes some 20 ms, so give it a load that meets that:
+--load 500/s. Exit code 1: it failed; what could not be measured has failed.`,
+		Example: `  ehdbctl drill flip-and-back --scope ORDERS
+  ehdbctl drill restart-writer --scope ORDERS --load 500/s --url nats://gateway:4222 --creds load.creds`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return c.drill(cmd, args[0], &f) },
 	}
@@ -168,10 +172,14 @@ func (c *remote) loaded(cmd *cobra.Command, d *face.Drill, f *drillFlags) error 
 	// The gateway may not be back yet.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), drillReport)
 	defer cancel()
-	for {
+	for said := ""; ; {
 		err := c.post(ctx, "/drill/report", c.reportOf(d, account), d)
 		if err == nil {
 			break
+		}
+		if text := err.Error(); text != said {
+			said = text
+			say(cmd, "the account waits for the gateway, at most %v: %s", drillReport, text)
 		}
 		if d.State != drill.Running || !pause(ctx, time.Second) {
 			return fmt.Errorf("the account could not be handed over, so the drill fails: %w", err)
@@ -204,7 +212,7 @@ func (c *remote) suffer(cmd *cobra.Command, d *face.Drill, f *drillFlags) drill.
 		return fail(err)
 	}
 	say(cmd, "the load runs: %d messages a second on %s", d.Load, d.Stream)
-	if err := within(ctx, drillSteady, l.Steady); err != nil {
+	if err := c.within(cmd, drillSteady, l, l.Steady); err != nil {
 		return giveUp(fmt.Errorf("the load does not get to %d messages ahead of the fault: %w", l.Enough(), err))
 	}
 	say(cmd, "the fault: %s", d.Kind)
@@ -220,11 +228,11 @@ func (c *remote) suffer(cmd *cobra.Command, d *face.Drill, f *drillFlags) drill.
 		l.Lasts(d.Fault.Until.Sub(d.Fault.At))
 	}
 	if d.Kind == drill.Partition || d.Kind == drill.KillGateway {
-		if err := within(ctx, drillFelt, l.Felt); err != nil {
+		if err := c.within(cmd, drillFelt, l, l.Felt); err != nil {
 			say(cmd, "no client has lost its connection")
 		}
 	}
-	if err := within(ctx, drillRecover, l.Recovered); err != nil {
+	if err := c.within(cmd, drillRecover, l, l.Recovered); err != nil {
 		say(cmd, "it does not work again: %v", err)
 	} else {
 		say(cmd, "it works again; what is on its way is waited for")
@@ -232,10 +240,28 @@ func (c *remote) suffer(cmd *cobra.Command, d *face.Drill, f *drillFlags) drill.
 	return l.Finish(ctx)
 }
 
-func within(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// within waits for something of the load, and says every few seconds why nothing comes through, if nothing does.
+func (c *remote) within(
+	cmd *cobra.Command, limit time.Duration, l *load.Load, do func(context.Context) error,
+) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 	defer cancel()
-	return do(ctx)
+	end := time.Now().Add(limit)
+	done := make(chan error, 1)
+	go func() { done <- do(ctx) }()
+	t := time.NewTicker(drillSay)
+	defer t.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-t.C:
+		}
+		if quiet, why := l.Quiet(); quiet > 0 {
+			say(cmd, "nothing comes through since %v: %s; it is waited for %v more",
+				quiet.Round(time.Second), why, max(time.Until(end), 0).Round(time.Second))
+		}
+	}
 }
 
 // followDrill keeps d up to date until it is as it is waited for.

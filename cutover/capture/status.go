@@ -40,6 +40,7 @@ type Status struct {
 	Records, Bytes             uint64
 	RecordsPerSec, BytesPerSec float64
 	Running                    bool // something reads and something writes
+	Paused                     bool // the operator has paused it
 	ConfigErr                  error
 	Counts                     Counts
 }
@@ -189,7 +190,7 @@ func (c *Capturer) Status() Status {
 	out := Status{
 		Scope: c.o.Scope, State: s.state, Reason: s.reason, Since: s.since, Applied: s.last, Target: s.goal,
 		Records: s.records, Bytes: s.bytes, RecordsPerSec: s.rate.rps, BytesPerSec: s.rate.bps,
-		Running: s.running, ConfigErr: s.cfgErr,
+		Running: s.running, Paused: c.pausedFor() != "", ConfigErr: s.cfgErr,
 	}
 	if s.trouble != "" && s.running {
 		out.State, out.Reason = StateThrottled, s.trouble

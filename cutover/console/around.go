@@ -52,29 +52,10 @@ func (v *view) ScrapeTone(s *face.Scrape) tone {
 	return v.fresh(v.Status.At, maxAge)
 }
 
-// moment is a line of the timeline: an event of the journal, or a drill.
-type moment struct {
-	face.Event
-	Numbered bool
-}
-
 // timeline is what happened, the latest first.
-func timeline(events []face.Event, drills []face.Drill) []moment {
-	out := make([]moment, 0, len(events)+len(drills))
-	for i := range events {
-		out = append(out, moment{events[i], true})
-	}
-	for i := range drills {
-		d := &drills[i]
-		at := d.Ended
-		if at.IsZero() {
-			at = d.Started
-		}
-		out = append(out, moment{Event: face.Event{
-			Time: at, Kind: "drill", Scope: d.Scope, Text: d.Kind + " " + string(d.State), Reason: d.Result,
-		}})
-	}
-	slices.SortStableFunc(out, func(a, b moment) int {
+func timeline(events []face.Event) []face.Event {
+	out := slices.Clone(events)
+	slices.SortStableFunc(out, func(a, b face.Event) int {
 		return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(b.ID, a.ID))
 	})
 	return out[:min(len(out), maxEvents)]

@@ -257,7 +257,7 @@ func TestOverview(t *testing.T) {
 		"epoch 41", "by ops", "Flip to EHDB…", "ehdbctl dance --scope", "1–8,412,077", "3.0 GiB", "the authority is NATS",
 		"last rehearsed 3 h ago", "examined 400", "match 399 + mismatch 1", "digest DIFFERS", "≤ 37 twice", "$G/ORDERS:2",
 		"data, byte 1", "detected", "117 ms", "saturated: says nothing", "a copy is kept",
-		"1 of 3 connections go around the gateway", "10.3.1.9:4711", "connection refused", "KEDA/2.20", "In the way", "partition passed", "partition", "0 lost",
+		"1 of 3 connections go around the gateway", "10.3.1.9:4711", "connection refused", "KEDA/2.20", "In the way", "partition – passed 0 lost", "partition", "0 lost",
 		"does not count: it has expired",
 		"It can never be forced.", "NOT ENOUGH EVIDENCE", "G3", "UNKNOWN", "controls.ok_ticks is not measured")
 	wants(t, page, `<noscript><meta http-equiv="refresh"`, `href="console/plan?scope=%24G%2fORDERS&amp;do=flip"`, `aria-current="step"`)

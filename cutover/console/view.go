@@ -68,7 +68,7 @@ type view struct {
 	Detected int
 	Findings []parity.Finding
 	Dropped  uint64
-	Timeline []moment // the latest first
+	Timeline []face.Event // the latest first
 }
 
 // stream is a stream with what follows from its state.
@@ -102,7 +102,7 @@ func newView(l *look, now time.Time, root, scope string) *view {
 		Controls: idle,
 	}
 	if l.status != nil {
-		v.Timeline = timeline(l.events, l.status.Drills)
+		v.Timeline = timeline(l.events)
 	}
 	if l.err != nil {
 		v.Problem = l.err.Error()

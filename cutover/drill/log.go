@@ -32,6 +32,9 @@ var (
 type Log struct {
 	dir string
 
+	told func(Drill) // of each that begins or ends; nil: nobody is
+	cut  []Drill     // those that the end of a process has interrupted, until somebody is told
+
 	mu   sync.Mutex
 	last uint64 // the highest id
 	list []Drill
@@ -65,9 +68,26 @@ func OpenLog(dir string) (l *Log, err error) {
 	for i := range l.list {
 		if d := &l.list[i]; d.State == Running && (d.Kind != KillGateway || d.Step != Broken) {
 			d.end(Failed, "the gateway ended in the middle")
+			l.cut = append(l.cut, *d)
 		}
 	}
 	return l, l.save()
+}
+
+// Tell has f told of each exercise that begins or has ended, those included that had failed when the Log was opened. It
+// is to be called once, before there are others.
+func (l *Log) Tell(f func(Drill)) {
+	l.told = f
+	for i := range l.cut {
+		f(l.cut[i])
+	}
+	l.cut = nil
+}
+
+func (l *Log) tell(d *Drill) {
+	if l.told != nil {
+		l.told(*d)
+	}
 }
 
 func (l *Log) path() string { return filepath.Join(l.dir, FileName) }
@@ -80,6 +100,14 @@ func (d *Drill) end(s State, result string) {
 
 // Begin adds an exercise and gives it its id: ErrRunning if there is one that has not ended.
 func (l *Log) Begin(d Drill) (Drill, error) { //nolint:gocritic // the caller's stays as it is
+	begun, err := l.begin(d)
+	if err == nil {
+		l.tell(&begun)
+	}
+	return begun, err
+}
+
+func (l *Log) begin(d Drill) (Drill, error) { //nolint:gocritic // as Begin
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range l.list {
@@ -116,6 +144,20 @@ func trim(list []Drill) []Drill {
 
 // Change changes an exercise. With an error from change, or of the disk, it stays as it was.
 func (l *Log) Change(id uint64, change func(*Drill) error) (Drill, error) {
+	var ended bool
+	d, err := l.change(id, func(d *Drill) error {
+		running := d.State == Running
+		err := change(d)
+		ended = running && d.State != Running
+		return err
+	})
+	if err == nil && ended {
+		l.tell(&d)
+	}
+	return d, err
+}
+
+func (l *Log) change(id uint64, change func(*Drill) error) (Drill, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range l.list {
@@ -200,6 +242,16 @@ func (l *Log) Last(kind, image string) (found Drill, ok bool) {
 		}
 	}
 	return found, ok
+}
+
+// Passed returns when an exercise of a kind was passed last by a program; zero: never.
+func (l *Log) Passed(kind, image string) (last time.Time) {
+	for _, d := range l.List() {
+		if d.Kind == kind && d.Image == image && d.State == Passed {
+			last = d.Ended
+		}
+	}
+	return last
 }
 
 // save writes the file anew, durably.

@@ -1,14 +1,20 @@
 package face
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/drill"
 	"github.com/noetl/ehdb-gateway/cutover/hook"
 )
 
-// MoveMetrics are the series about hooks, canaries and observed flips. Safe for concurrent use.
-type MoveMetrics struct{ hooks, aborts, observed *prometheus.CounterVec }
+// MoveMetrics are the series about hooks, canaries, observed flips and drills. Safe for concurrent use.
+type MoveMetrics struct {
+	hooks, aborts, observed, drills *prometheus.CounterVec
+	passed                          func(kind string) time.Time
+}
 
 // What the observation behind a flip came to.
 const (
@@ -20,22 +26,38 @@ const (
 // HookResults are what a run of a hook comes to.
 var HookResults = []string{"passed", "refused", "failed"}
 
-// NewMoveMetrics returns the series, those of hooks at 0.
-func NewMoveMetrics() *MoveMetrics {
+// DrillOutcomes are what a drill comes to.
+var DrillOutcomes = []drill.State{drill.Passed, drill.Failed, drill.NotApplicable}
+
+var drillAge = gauge("ehdb_cutover_drill_pass_age_seconds",
+	"Time since a drill was passed last with this image; -1: it was not.", "drill")
+
+// NewMoveMetrics returns the series, those of hooks and drills at 0. passed tells when a drill was passed last by the
+// running program; zero: never.
+func NewMoveMetrics(passed func(kind string) time.Time) *MoveMetrics {
 	m := &MoveMetrics{
-		prometheus.NewCounterVec(prometheus.CounterOpts{
+		passed: passed,
+		hooks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ehdb_cutover_hooks_total",
 			Help: "Runs of the operator's hooks, by what they came to; failed: it could not be run, or not in time.",
 		}, []string{"hook", "result"}),
-		prometheus.NewCounterVec(prometheus.CounterOpts{
+		aborts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ehdb_canary_aborts_total",
 			Help: "Times that a consumer was given back to the servers because a gate of --auto-abort-on failed.",
 		}, []string{"account", "stream", "consumer"}),
-		prometheus.NewCounterVec(prometheus.CounterOpts{
+		observed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ehdb_flip_observed_total",
 			Help: "Flips that were observed, by what that came to; refused: one that was to be rolled back by itself " +
 				"and could not be.",
 		}, []string{"account", "stream", "outcome"}),
+		drills: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ehdb_cutover_drills_total", Help: "Drills that have ended, by what they came to.",
+		}, []string{"drill", "outcome"}),
+	}
+	for _, kind := range drill.Kinds {
+		for _, o := range DrillOutcomes {
+			m.drills.WithLabelValues(kind, string(o))
+		}
 	}
 	for _, e := range hook.Events() {
 		for _, result := range HookResults {
@@ -72,11 +94,18 @@ func (m *MoveMetrics) Aborted(s cutover.Scope, consumer string) {
 	m.aborts.WithLabelValues(s.Account, s.Stream, consumer).Inc()
 }
 
+// Drill counts a drill that has ended.
+func (m *MoveMetrics) Drill(kind string, outcome drill.State) {
+	m.drills.WithLabelValues(kind, string(outcome)).Inc()
+}
+
 // Describe implements prometheus.Collector.
 func (m *MoveMetrics) Describe(ch chan<- *prometheus.Desc) {
 	m.hooks.Describe(ch)
 	m.aborts.Describe(ch)
 	m.observed.Describe(ch)
+	m.drills.Describe(ch)
+	ch <- drillAge.desc
 }
 
 // Collect implements prometheus.Collector.
@@ -84,4 +113,12 @@ func (m *MoveMetrics) Collect(ch chan<- prometheus.Metric) {
 	m.hooks.Collect(ch)
 	m.aborts.Collect(ch)
 	m.observed.Collect(ch)
+	m.drills.Collect(ch)
+	for _, kind := range drill.Kinds {
+		age := -1.0
+		if at := m.passed(kind); !at.IsZero() {
+			age = time.Since(at).Seconds()
+		}
+		ch <- prometheus.MustNewConstMetric(drillAge.desc, drillAge.kind, age, kind)
+	}
 }

@@ -352,9 +352,10 @@ func Standing(dir string) (epoch uint64, here []cutover.Scope, err error) {
 	return epoch, here, j.close()
 }
 
-// Note puts into the journal what happened and decides nothing: EventPostponed, EventHook, EventVeto, EventAbort.
+// Note puts into the journal what happened and decides nothing: EventPostponed, EventHook, EventVeto, EventAbort,
+// EventDrill.
 func (e *Engine) Note(entry *Entry) error {
-	if !slices.Contains([]Event{EventPostponed, EventHook, EventVeto, EventAbort}, entry.Event) {
+	if !slices.Contains([]Event{EventPostponed, EventHook, EventVeto, EventAbort, EventDrill}, entry.Event) {
 		return fmt.Errorf("flip: %s is no note", entry.Event)
 	}
 	return e.record(entry)

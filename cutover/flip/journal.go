@@ -40,6 +40,7 @@ const (
 	EventStart          Event = "start"           // the gateway started, with streams that it has the say about
 	EventAccepted       Event = "accepted"        // the observation of a flip has ended, the gateway keeps the say
 	EventKept           Event = "kept"            // a flip was to be taken back by itself, and could not be
+	EventDrill          Event = "drill"           // a drill begins, or has ended
 )
 
 // Entry is one line of the journal.
@@ -208,7 +209,7 @@ func standings(entries []Entry) (of map[cutover.Scope]*standing, epoch uint64) {
 			*s = standing{}
 		case EventIntent, EventRollbackIntent, EventPostponed:
 			s.open = e.Event
-		case EventHook, EventStart:
+		case EventHook, EventStart, EventDrill:
 		case EventAbort, EventVeto:
 			s.open = ""
 		case EventPause:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/cutover/drill"
 	"github.com/noetl/ehdb-gateway/cutover/face"
+	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
 )
 
@@ -146,6 +147,34 @@ func (p *Pilot) keptDrill(d drill.Drill, err error) { //nolint:gocritic // as Lo
 		slog.String("state", string(d.State)), slog.String("result", d.Result))
 }
 
+// toldDrill makes events of what happens to exercises, and counts them.
+func (p *Pilot) toldDrill(d drill.Drill) { //nolint:gocritic // as Log gives it
+	what := "begins"
+	if d.State != drill.Running {
+		p.metrics.Drill(d.Kind, d.State)
+		what = string(d.State) + ": " + d.Result
+	}
+	p.noteDrill(&d, what)
+}
+
+func (p *Pilot) noteDrill(d *drill.Drill, what string) {
+	p.note(&flip.Entry{
+		Scope: d.Scope, Event: flip.EventDrill, By: d.By, Reason: fmt.Sprintf("%s (%d) %s", d.Kind, d.ID, what),
+	})
+}
+
+// stage is an error unless an exercise is at a step.
+func stage(d *drill.Drill, want drill.Step) error {
+	switch {
+	case d.State != drill.Running:
+		return fmt.Errorf("%w: drill %d has ended, %s: %s; for another: ehdbctl drill %s %s", face.ErrRefused, d.ID,
+			d.State, d.Result, d.Kind, d.Scope.Flag())
+	case d.Step != want:
+		return fmt.Errorf("%w: drill %d is at step %q, and this is for step %q", face.ErrRefused, d.ID, d.Step, want)
+	}
+	return nil
+}
+
 // DrillFault implements face.Engine.
 func (p *Pilot) DrillFault(ctx context.Context, r face.DrillFaultRequest) (*face.Drill, error) {
 	d, err := p.drills.log.Get(r.ID)
@@ -155,13 +184,16 @@ func (p *Pilot) DrillFault(ctx context.Context, r face.DrillFaultRequest) (*face
 	if err := p.mayDrill(d.Kind, d.Scope.Account); err != nil {
 		return nil, err
 	}
+	if err := stage(&d, drill.Ready); err != nil {
+		return nil, err
+	}
 	before, err := p.sight(ctx, scopeOf(&d))
 	if err != nil {
 		return nil, err
 	}
 	d, err = p.drills.log.Change(r.ID, func(d *drill.Drill) error {
-		if d.State != drill.Running || d.Step != drill.Ready {
-			return fmt.Errorf("%w: drill %d is %s %s, not ready", face.ErrRefused, d.ID, d.State, d.Step)
+		if err := stage(d, drill.Ready); err != nil {
+			return err
 		}
 		d.Before, d.Fault, d.Step = before, &drill.Fault{At: time.Now().UTC()}, drill.Broken
 		if d.Kind == drill.Partition {
@@ -175,6 +207,7 @@ func (p *Pilot) DrillFault(ctx context.Context, r face.DrillFaultRequest) (*face
 	}
 	p.o.Logger.Warn("Drill {id}, {kind}, by {by}: the fault begins", slog.Uint64("id", d.ID),
 		slog.String("kind", d.Kind), slog.String("by", r.By))
+	p.noteDrill(&d, "the fault begins")
 	fault := *d.Fault
 	if err := p.breakDown(ctx, &d, &fault); err != nil {
 		p.keptDrill(p.drills.log.End(d.ID, drill.Failed, "the fault could not be brought about: "+err.Error()))
@@ -190,8 +223,12 @@ func (p *Pilot) DrillFault(ctx context.Context, r face.DrillFaultRequest) (*face
 // DrillReport implements face.Engine.
 func (p *Pilot) DrillReport(_ context.Context, r face.DrillReportRequest) (*face.Drill, error) {
 	d, err := p.drills.log.Change(r.ID, func(d *drill.Drill) error {
-		if d.State != drill.Running || d.Step != drill.Broken && r.Account.Error == "" {
-			return fmt.Errorf("%w: drill %d is %s %s, and waits for no account", face.ErrRefused, d.ID, d.State, d.Step)
+		want := drill.Broken
+		if r.Account.Error != "" { // given up, at whichever step
+			want = d.Step
+		}
+		if err := stage(d, want); err != nil {
+			return err
 		}
 		d.Account, d.Step = &r.Account, drill.Settling
 		return nil

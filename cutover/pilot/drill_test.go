@@ -171,3 +171,31 @@ func TestDrillsThatAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestStagesOfDrills: what comes too late, or too early, is told where the drill is.
+func TestStagesOfDrills(t *testing.T) {
+	p := &Pilot{o: Options{Mode: ModeShadow, Faults: drill.Faults{Allowed: true}, Conns: map[string]*origin.Conn{"$G": {}}}}
+	var err error
+	if p.drills.log, err = drill.OpenLog(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	d, err := p.drills.log.Begin(drill.Drill{Kind: drill.Partition, Scope: cutover.Scope{Account: "$G", Stream: "S"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(want string) {
+		t.Helper()
+		_, fault := p.DrillFault(t.Context(), face.DrillFaultRequest{ID: d.ID})
+		_, report := p.DrillReport(t.Context(), face.DrillReportRequest{ID: d.ID})
+		for _, err := range []error{fault, report} {
+			if !errors.Is(err, face.ErrRefused) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
+	}
+	refused(`drill 1 is at step "preparing"`)
+	if _, err := p.drills.log.End(d.ID, drill.Passed, "0 lost"); err != nil {
+		t.Fatal(err)
+	}
+	refused("drill 1 has ended, passed: 0 lost; for another: ehdbctl drill partition --scope '$G/S'")
+}

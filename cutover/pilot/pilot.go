@@ -141,8 +141,9 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 		o: o, book: parity.NewBook(0), start: time.Now(), seen: make(map[cutover.Scope]*seen),
 		postponed: make(map[cutover.Scope]*pending), failing: make(map[served]*failing), moved: make(chan struct{}),
 		observing: make(map[cutover.Scope]*observing), delivered: parity.NewBook(0),
-		probes: newProbes(), metrics: face.NewMoveMetrics(), telling: make(chan told, maxTold),
+		probes: newProbes(), telling: make(chan told, maxTold),
 	}
+	p.metrics = face.NewMoveMetrics(func(kind string) time.Time { return p.drills.log.Passed(kind, drill.Image()) })
 	var err error
 	p.parity, err = parity.New(parity.Options{
 		Ledger: p.book, Deliveries: p.book, Window: parity.DefaultWindow(), Asynchronous: true, Logger: o.Logger,
@@ -170,6 +171,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("can't take up the streams that are on their way: %w", err)
 	}
+	p.drills.log.Tell(p.toldDrill)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p.live, p.cancel = run, cancel
 	for _, s := range p.engine.Streams() {

@@ -357,6 +357,7 @@ func event(id uint64, e *flip.Entry) face.Event {
 		flip.EventResume: "copying goes on", flip.EventStart: "the gateway started",
 		flip.EventAccepted: "the flip is accepted: it is not taken back by itself",
 		flip.EventKept:     "the flip was to be taken back by itself, and was NOT: " + e.Kept,
+		flip.EventDrill:    "a drill",
 	}[e.Event]
 	if e.NoReverse {
 		text += "; without a way back: the servers are not kept equal"

@@ -13,6 +13,7 @@ type Mirror struct {
 	Lag             uint64            // sequences that the copy is behind
 	Queue           uint64            // records that are read and not durable here
 	Running         bool              // something copies
+	Paused          bool              // the operator has paused it
 	Records         map[string]uint64 // by what became of them, also those at 0
 }
 
@@ -45,22 +46,29 @@ func (m *Mirrors) Collect(ch chan<- prometheus.Metric) {
 	depth := desc("ehdb_gw_mirror_queue_depth", "Records that are read and not durable here.",
 		"account", "stream")
 	running := desc("ehdb_gw_mirror_async_enabled", "1 while something copies the stream, else 0.", "account", "stream")
+	paused := desc("ehdb_gw_mirror_paused", "1 while the operator has paused the copy (ehdbctl pause), else 0.",
+		"account", "stream")
 	state := desc("ehdb_gw_mirror_state", "Always 1; the label says what the copy is at.",
 		"account", "stream", "state")
 	records := desc("ehdb_gw_mirror_queue_total", "Records by what became of them.",
 		"account", "stream", "outcome")
 	for _, s := range m.list() {
-		on := 0.0
-		if s.Running {
-			on = 1
-		}
 		ch <- prometheus.MustNewConstMetric(pending, gauge, float64(s.Lag), s.Account, s.Stream)
 		ch <- prometheus.MustNewConstMetric(depth, gauge, float64(s.Queue), s.Account, s.Stream)
-		ch <- prometheus.MustNewConstMetric(running, gauge, on, s.Account, s.Stream)
+		ch <- prometheus.MustNewConstMetric(running, gauge, yes(s.Running), s.Account, s.Stream)
+		ch <- prometheus.MustNewConstMetric(paused, gauge, yes(s.Paused), s.Account, s.Stream)
 		ch <- prometheus.MustNewConstMetric(state, gauge, 1, s.Account, s.Stream, s.State)
 		for outcome, n := range s.Records {
 			ch <- prometheus.MustNewConstMetric(records, counter, float64(n), s.Account, s.Stream, outcome)
 		}
 	}
 	m.lag.Collect(ch)
+}
+
+// yes is 1 for true.
+func yes(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

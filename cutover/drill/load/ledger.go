@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -209,6 +210,23 @@ func (l *ledger) ended() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.done = true
+}
+
+// quietTime is how long it may take until something comes through: requests for messages wait.
+const quietTime = 2 * time.Second
+
+// quiet is for how long nothing has come through, and the last trouble.
+func (l *ledger) quiet() (time.Duration, string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := l.out.last
+	if l.in.last.Before(last) {
+		last = l.in.last
+	}
+	if d := time.Since(last); d > quietTime {
+		return d, cmp.Or(l.a.LastError, "no answer")
+	}
+	return 0, ""
 }
 
 // sum is the account as it stands.

@@ -225,6 +225,9 @@ func (l *Load) Recovered(ctx context.Context) error {
 	return l.until(ctx, func(a *drill.Account) bool { return a.After >= l.Enough() })
 }
 
+// Quiet returns for how long now nothing has come through, on the worse of the two ways, and why; zero: it does.
+func (l *Load) Quiet() (time.Duration, string) { return l.ledger.quiet() }
+
 func (l *Load) until(ctx context.Context, ok func(*drill.Account) bool) error {
 	for {
 		if a := l.ledger.sum(); ok(&a) {
