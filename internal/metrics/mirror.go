@@ -53,22 +53,21 @@ func (m *Mirrors) Collect(ch chan<- prometheus.Metric) {
 	records := desc("ehdb_gw_mirror_queue_total", "Records by what became of them.",
 		"account", "stream", "outcome")
 	for _, s := range m.list() {
+		on, held := 0.0, 0.0
+		if s.Running {
+			on = 1
+		}
+		if s.Paused {
+			held = 1
+		}
 		ch <- prometheus.MustNewConstMetric(pending, gauge, float64(s.Lag), s.Account, s.Stream)
 		ch <- prometheus.MustNewConstMetric(depth, gauge, float64(s.Queue), s.Account, s.Stream)
-		ch <- prometheus.MustNewConstMetric(running, gauge, yes(s.Running), s.Account, s.Stream)
-		ch <- prometheus.MustNewConstMetric(paused, gauge, yes(s.Paused), s.Account, s.Stream)
+		ch <- prometheus.MustNewConstMetric(running, gauge, on, s.Account, s.Stream)
+		ch <- prometheus.MustNewConstMetric(paused, gauge, held, s.Account, s.Stream)
 		ch <- prometheus.MustNewConstMetric(state, gauge, 1, s.Account, s.Stream, s.State)
 		for outcome, n := range s.Records {
 			ch <- prometheus.MustNewConstMetric(records, counter, float64(n), s.Account, s.Stream, outcome)
 		}
 	}
 	m.lag.Collect(ch)
-}
-
-// yes is 1 for true.
-func yes(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }
