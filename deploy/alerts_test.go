@@ -19,6 +19,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/face"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 	"github.com/noetl/ehdb-gateway/internal/metrics"
 )
@@ -60,6 +61,14 @@ func alerts(t *testing.T) (all []rule, file []byte) {
 	return all, file
 }
 
+// stands is a stream that is served from here.
+func stands() face.Standing {
+	return face.Standing{Bypass: []face.BypassState{{Account: "$G"}}, Streams: []face.StreamStanding{{
+		Scope: cutover.Scope{Account: "$G", Stream: "S"}, Phase: face.PhaseEHDB, Reverse: &face.ReverseState{},
+		Gates: &gate.Report{Gates: []gate.Result{{ID: "G1"}}},
+	}}}
+}
+
 // families returns the names of all series that a gateway shows, on its own and before others.
 func families(t *testing.T) map[string]bool {
 	t.Helper()
@@ -76,7 +85,7 @@ func families(t *testing.T) map[string]bool {
 		Upstream: func() metrics.Upstream {
 			return metrics.Upstream{Servers: []metrics.UpstreamServer{{Name: "n"}}}
 		},
-		Extra: []prometheus.Collector{face.Metrics(compared(t)), moves, metrics.NewMirrors(func() []metrics.Mirror {
+		Extra: []prometheus.Collector{face.Metrics(compared(t)), moves, face.StandingMetrics(stands), metrics.NewMirrors(func() []metrics.Mirror {
 			return []metrics.Mirror{{Stream: "S", Records: map[string]uint64{"drained": 0}}}
 		})},
 	}

@@ -74,6 +74,9 @@ func TestRogueWriters(t *testing.T) {
 	publish(js, 10)
 	time.Sleep(2 * time.Second)
 	noErr(t, g8(gate.Fail)()) // it does not go away by itself
+	if n := metric(t, b.process, `ehdb_cutover_strays{account="$G",stream="ORDERS"}`); n != 1 {
+		t.Errorf("/metrics tells of %v strays", n)
+	}
 }
 
 // TestRogueOnTheWayBack: a message that somebody publishes to the servers while the gateway has the say is found within a

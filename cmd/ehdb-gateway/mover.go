@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"sync/atomic"
-	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/console"
@@ -193,28 +192,4 @@ func (m *mover) leave() {
 	for _, c := range m.conns {
 		c.Close()
 	}
-}
-
-// logFacts are what the log knows for the gates.
-type logFacts struct{ s *streams }
-
-// Fact implements gate.Inputs.
-func (l logFacts) Fact(_ cutover.Scope, name string) (gate.Fact, bool) {
-	f := gate.Fact{N: 1, At: time.Now(), Source: "log"}
-	st := l.s.stats()
-	switch name {
-	case gate.OutOfOrder:
-		f.Value = float64(st.OutOfOrderAppends)
-	case gate.AppendFailed:
-		f.Value = gate.Yes(!l.s.up())
-	case gate.DedupeConflict:
-		f.Value, f.Detail = 0, "a message id names one record: the first that had it"
-	case gate.DiskFree:
-		free, _ := diskSpace(l.s.cfg.DataDir)
-		used := float64(max(st.DiskBytes, 1))
-		f.Value = float64(free) / used
-	default:
-		return gate.Fact{}, false
-	}
-	return f, true
 }

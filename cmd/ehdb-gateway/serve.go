@@ -324,7 +324,8 @@ func (a *app) openMetrics() {
 		s.Upstream, s.Durables = a.nats.measured, a.durables
 	}
 	if a.mover != nil {
-		s.Extra = append(s.Extra, a.mover.mirrors, face.Metrics(a.mover.pilot.Parity()), a.mover.pilot.Metrics())
+		s.Extra = append(s.Extra, a.mover.mirrors, face.Metrics(a.mover.pilot.Parity()), a.mover.pilot.Metrics(),
+			a.mover.pilot.Moved(), face.StandingMetrics(a.mover.pilot.Standing))
 	}
 	a.metrics.Ready(s)
 }

@@ -104,11 +104,25 @@ func (p *Pilot) lookAround(ctx context.Context) (out []seenConn, err error) {
 // bypassed is who goes around the gateway in an account.
 func (p *Pilot) bypassed(ctx context.Context, account string) face.BypassState {
 	list, at, err := p.connected(ctx)
-	st := face.BypassState{Account: account, At: at, Around: []face.Connection{}}
 	if err != nil {
-		st.Unknown = err.Error()
-		return st
+		return face.BypassState{Account: account, At: at, Around: []face.Connection{}, Unknown: err.Error()}
 	}
+	return bypassOf(account, at, list)
+}
+
+// lastAround is what the last look at the servers' connections has found; ok: it is known.
+func (p *Pilot) lastAround(account string) (st face.BypassState, ok bool) {
+	p.around.mu.Lock()
+	defer p.around.mu.Unlock()
+	if p.around.at.IsZero() || p.around.err != nil {
+		return st, false
+	}
+	return bypassOf(account, p.around.at, p.around.list), true
+}
+
+// bypassOf is who of a list goes around the gateway in an account.
+func bypassOf(account string, at time.Time, list []seenConn) face.BypassState {
+	st := face.BypassState{Account: account, At: at, Around: []face.Connection{}}
 	for i := range list {
 		if c := &list[i]; c.account == "" || c.account == account {
 			st.Total++

@@ -16,6 +16,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/capture"
+	"github.com/noetl/ehdb-gateway/cutover/face"
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
 	"github.com/noetl/ehdb-gateway/cutover/lease"
@@ -166,15 +167,12 @@ func (p *Pilot) serverFacts(ctx context.Context, c *collector, scope cutover.Sco
 			s.config = string(doc)
 		}
 		c.put(gate.ConfigQuiet, c.now.Sub(s.changed).Seconds(), "STREAM.INFO", "")
-		waiting := 0.0
-		if c.now.Sub(s.since) < info.Config.Duplicates {
-			waiting = 1
-		}
-		c.put(gate.DedupMissing, waiting, "ledger", "message ids are known since "+s.since.UTC().Format(time.RFC3339))
+		c.dedup(s.since, info.Config.Duplicates)
 	}
 	p.mu.Unlock()
 	n, why := unhealthy(info.Cluster)
 	c.put(gate.Unhealthy, float64(n), "STREAM.INFO", why)
+	c.versions(p.o.Conns[scope.Account].NATS().ConnectedServerVersion(), clustered(info.Cluster))
 	if !info.TimeStamp.IsZero() {
 		c.put(gate.ClockSkew, time.Since(info.TimeStamp).Abs().Seconds(), "STREAM.INFO", "with the time of the request")
 	}
@@ -218,11 +216,12 @@ func (p *Pilot) ownFacts(
 	c.none(gate.UnreplicatedAge, "one copy: nothing is replicated")
 	c.put(gate.FenceMemory, gate.Yes(true), "gateway", "what is held stays in the clients' sockets")
 	c.none(gate.ProxyRequired, "the servers do not tell; their connections are looked at instead")
-	c.none(gate.KnownIssues, "no list of known issues is kept")
-	if os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
-		c.none(gate.Unwatched, "not in Kubernetes")
+	var scrapes []face.Scrape
+	if p.o.Scrapes != nil {
+		scrapes = p.o.Scrapes()
 	}
-	c.none(gate.ChangeWindow, "no change window is configured")
+	c.watchers(scrapes, os.Getenv("KUBERNETES_SERVICE_HOST") != "")
+	c.none(gate.ChangeWindow, "no change window is configured: the hook on-before-flip can be one")
 	if q.expect == "" {
 		c.none(gate.PlanDigest, "no plan was approved: give its digest with --expect")
 	} else if plan, err := p.engine.PlanFlip(ctx, scope, p.planned(q.noReverse != "", q.observe)); err == nil {

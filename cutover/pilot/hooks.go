@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/face"
@@ -70,6 +71,13 @@ func (p *Pilot) tell(e hook.Event, scope cutover.Scope, f *hook.Facts) {
 
 // outcome tells what a move came to.
 func (p *Pilot) outcome(scope cutover.Scope, f *hook.Facts, m *flip.Move, err error) {
+	if f.Verb != "complete" {
+		var held time.Duration
+		if m != nil {
+			held = m.Fence
+		}
+		p.done.Note(f.To, held, err)
+	}
 	if err != nil {
 		f.Error = err.Error()
 		p.tell(hook.Failure, scope, f)

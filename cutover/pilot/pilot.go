@@ -109,6 +109,7 @@ type Pilot struct {
 	ended     sync.WaitGroup
 
 	metrics *face.MoveMetrics
+	done    *face.Moved
 	telling chan told // what hooks are to be told
 
 	mu sync.Mutex
@@ -117,6 +118,7 @@ type Pilot struct {
 	seen      map[cutover.Scope]*seen
 	postponed map[cutover.Scope]*pending
 	failing   map[served]*failing
+	gates     map[cutover.Scope]*gate.Report // of a flip, as they were computed last for the metrics
 	observing map[cutover.Scope]*observing
 	proof     gate.Fact // that the way back works
 	moved     chan struct{}
@@ -144,6 +146,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 		probes: newProbes(), telling: make(chan told, maxTold),
 	}
 	p.metrics = face.NewMoveMetrics(func(kind string) time.Time { return p.drills.log.Passed(kind, drill.Image()) })
+	p.gates, p.done = make(map[cutover.Scope]*gate.Report), face.NewMoved()
 	var err error
 	p.parity, err = parity.New(parity.Options{
 		Ledger: p.book, Deliveries: p.book, Window: parity.DefaultWindow(), Asynchronous: true, Logger: o.Logger,
@@ -183,6 +186,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	p.ended.Go(func() { p.ask(run) })
 	p.ended.Go(func() { p.guard(run) })
 	p.ended.Go(func() { p.tellAll(run) })
+	p.ended.Go(func() { p.watchGates(run) })
 	p.ended.Go(func() { p.endCanaries(run) })
 	p.ended.Go(func() { p.observeFlips(run) })
 	p.ended.Go(func() { p.tidyDrills(run) })

@@ -164,17 +164,22 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 	b := st.Rollback
 	s.Back.Possible, s.Back.Lossless = st.Phase == flip.PhaseEHDB, b.Lossless
 	s.Back.Lost, s.Back.Duplicates, s.Back.Why = b.Lost, b.Duplicates, b.Why
-	s.Back.Seconds = 0.1
-	if r := st.Reverse; r != nil {
-		s.Reverse = &face.ReverseState{Last: r.Position, Lag: st.Here - min(st.Here, r.Position)}
-		if s.Reverse.Lag > 0 {
-			s.Reverse.Age = time.Since(r.Since).Seconds()
-		}
-		if r.Err != nil {
-			s.Reverse.Error = r.Err.Error()
+	s.Back.Seconds = lastHold(s.Fences)
+	s.Reverse = reverseState(st)
+	return s, nil
+}
+
+// lastHold is how long a rollback holds a stream, by what was measured last: of rollbacks, else of flips.
+func lastHold(list []face.Fence) float64 {
+	took := 0.1 // as measured where nothing was yet
+	for _, kind := range []string{"flip", "rollback"} {
+		for i := range list {
+			if list[i].Kind == kind && list[i].Outcome == "done" {
+				took = list[i].Seconds
+			}
 		}
 	}
-	return s, nil
+	return took
 }
 
 // canaries fills in the consumers that are served from here.
