@@ -85,7 +85,7 @@ func families(t *testing.T) map[string]bool {
 		Upstream: func() metrics.Upstream {
 			return metrics.Upstream{Servers: []metrics.UpstreamServer{{Name: "n"}}}
 		},
-		Extra: []prometheus.Collector{face.Metrics(compared(t)), moves, face.StandingMetrics(stands), metrics.NewMirrors(func() []metrics.Mirror {
+		Extra: []prometheus.Collector{face.Metrics(compared(t)), moves, face.StandingMetrics(stands), face.NewMoved(), metrics.NewMirrors(func() []metrics.Mirror {
 			return []metrics.Mirror{{Stream: "S", Records: map[string]uint64{"drained": 0}}}
 		})},
 	}

@@ -46,7 +46,8 @@ func (*standingCollector) Describe(chan<- *prometheus.Desc) {}
 
 var (
 	epochNow = gauge("ehdb_cutover_epoch", "How often the say about a stream has changed.")
-	phaseNow = gauge("ehdb_cutover_phase", "1 for the phase that the stream is in, else 0.", "account", "stream", "phase")
+	phaseNow = gauge("ehdb_cutover_phase", "1 for the phase that the stream is in, else 0.",
+		"account", "stream", "phase")
 	lossless = gauge("ehdb_cutover_rollback_lossless",
 		"1 if a rollback now would lose nothing, else 0. Of streams that are served from here.", "account", "stream")
 	wouldLose = gauge("ehdb_cutover_rollback_lost_messages",

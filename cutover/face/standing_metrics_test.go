@@ -33,8 +33,11 @@ func TestStandingMetrics(t *testing.T) {
 				{
 					Scope: cutover.Scope{Account: "$G", Stream: "T"}, Phase: PhaseShadow, Strays: 1,
 					Gates: &gate.Report{At: at, Gates: []gate.Result{
-						{ID: "G1", State: gate.Pass}, {ID: "G8", State: gate.Fail}, {ID: "G9", State: gate.Unknown},
-						{ID: "G14", State: gate.Pending}, {ID: "G19", State: gate.NotApplicable},
+						{ID: "G1", State: gate.Pass},
+						{ID: "G8", State: gate.Fail},
+						{ID: "G9", State: gate.Unknown},
+						{ID: "G14", State: gate.Pending},
+						{ID: "G19", State: gate.NotApplicable},
 					}},
 				},
 			},

@@ -15,7 +15,8 @@ func (c *collector) dedup(since time.Time, window time.Duration) {
 	if left := since.Add(window).Sub(c.now); left > 0 {
 		f := c.facts[gate.DedupMissing]
 		f.Value = 1
-		f.Lapsed = fmt.Sprintf("%s; the deduplication window is %v: %v to go", f.Detail, window, left.Round(time.Second))
+		f.Lapsed = fmt.Sprintf("%s; the deduplication window is %v: %v to go", f.Detail, window,
+			left.Round(time.Second))
 		c.facts[gate.DedupMissing] = f
 	}
 }
@@ -28,8 +29,8 @@ const (
 	watchForget = 24 * time.Hour
 )
 
-// watchers is whether the autoscalers that have asked for figures of consumers still do: one that has stopped is paused,
-// or asks somebody else.
+// watchers is whether the autoscalers that have asked for figures of consumers still do: one that has stopped is
+// paused, or asks somebody else.
 func (c *collector) watchers(scrapes []face.Scrape, kubernetes bool) {
 	var asking, gone []string
 	for i := range scrapes {
@@ -87,7 +88,9 @@ func (v version) before(o version) bool {
 var issues = []issue{
 	{version{2, 10, 20}, version{2, 10, 23}, false, "nats-server #6888: kills can make a whole stream vanish"},
 	{
-		version{0, 0, 0}, version{2, 12, 3}, true,
+		version{0, 0, 0},
+		version{2, 12, 3},
+		true,
 		"nats-server #7545: changes of peers and partitions can lose what was acknowledged",
 	},
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/gate"
 )
 
-// gateEvery is how often the gates of one stream are computed for the metrics: of one after the other, since it asks the
-// servers.
+// gateEvery is how often the gates of one stream are computed for the metrics: of one after the other, since it asks
+// the servers.
 const gateEvery = 2 * time.Second
 
 // watchGates computes the gates of each stream in turn, until ctx ends.
