@@ -10,30 +10,18 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/hook"
 )
 
-<<<<<<< HEAD
 // MoveMetrics are the series about hooks, canaries, observed flips and drills. Safe for concurrent use.
 type MoveMetrics struct {
 	hooks, aborts, observed, drills *prometheus.CounterVec
 	passed                          func(kind string) time.Time
 }
 
-=======
->>>>>>> 6de75b3 (cutover: shorter lines; what G19, G20 and G23 look at)
 // What the observation behind a flip came to.
 const (
 	ObservedAccepted   = "accepted"    // nothing was wrong, or somebody has said so
 	ObservedRolledBack = "rolled_back" // something was wrong, and the servers have the say again
 	ObservedRefused    = "refused"     // something was wrong, and it could not be rolled back
 )
-<<<<<<< HEAD
-=======
-
-// MoveMetrics are the series about moves, hooks, canaries and observed flips. Safe for concurrent use.
-type MoveMetrics struct {
-	hooks, aborts, moves, observed *prometheus.CounterVec
-	held                           *prometheus.HistogramVec
-}
->>>>>>> 6de75b3 (cutover: shorter lines; what G19, G20 and G23 look at)
 
 // HookResults are what a run of a hook comes to.
 var HookResults = []string{"passed", "refused", "failed"}
