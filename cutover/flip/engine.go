@@ -113,6 +113,7 @@ type stream struct {
 	ids   window
 
 	forgets atomic.Bool // the stream forgets what is acknowledged
+	swept   uint64      // how often the servers were connected to again, when fillers were last looked for
 
 	// The following are guarded by Engine.mu.
 	phase    Phase

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/reverse"
 )
 
 // captor holds the capture of a stream, once there is one.
@@ -158,6 +159,9 @@ func (e *Engine) refresh(ctx context.Context, s *stream) error {
 		return err
 	}
 	s.notes.Settle(consumers)
+	if err := e.sweep(ctx, s); err != nil {
+		return err
+	}
 	e.checkCanaries(ctx, s, consumers)
 	e.mu.Lock()
 	moved := s.configured(info.Config)
@@ -167,4 +171,26 @@ func (e *Engine) refresh(ctx context.Context, s *stream) error {
 		return e.route()
 	}
 	return nil
+}
+
+// sweep looks for fillers of the reverse chain that a nats-server has again: behind each start, and whenever the
+// connection was interrupted, as when a server was killed.
+func (e *Engine) sweep(ctx context.Context, s *stream) error {
+	conn := s.site.Conn()
+	at := conn.Stats().Reconnects + 1
+	e.mu.Lock()
+	done := s.swept == at || s.from == 0 && s.lastMove == nil // or it was never served from here
+	e.mu.Unlock()
+	if done {
+		return nil
+	}
+	n, err := reverse.Sweep(ctx, conn, s.copy, s.up)
+	if n > 0 {
+		e.o.Logger.Info("Stream {stream}: {messages} fillers that the servers had again are deleted",
+			slog.String("stream", s.name.String()), slog.Int("messages", n))
+	}
+	if err == nil {
+		s.swept = at
+	}
+	return err
 }

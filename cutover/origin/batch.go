@@ -64,7 +64,7 @@ func (b *inbox) take(m *nats.Msg) {
 
 // gets fills what is nil of found, whose first is the record at seq, and returns how many are not there.
 func (s *Stream) gets(ctx context.Context, seq uint64, found []*cutover.Record) (holes int, err error) {
-	nc := s.c.nc
+	nc, link := s.c.nc, s.c.linked()
 	if !nc.IsConnected() {
 		return 0, nats.ErrDisconnected
 	}
@@ -103,6 +103,8 @@ func (s *Stream) gets(ctx context.Context, seq uint64, found []*cutover.Record) 
 			silence.Reset(s.c.o.Timeout)
 		case <-silence.C:
 			return 0, fmt.Errorf("%w within %v", errTimeout, s.c.o.Timeout)
+		case <-link.Done():
+			return 0, context.Cause(link)
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}

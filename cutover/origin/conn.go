@@ -2,6 +2,7 @@ package origin
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -81,6 +82,8 @@ type Conn struct {
 
 	mu      sync.Mutex
 	state   Status
+	link    context.Context // ends when the connection is interrupted: what was asked will not be answered
+	sever   context.CancelCauseFunc
 	streams map[string]*Stream
 }
 
@@ -113,6 +116,7 @@ func newConn(o Options) *Conn {
 	}
 	c := &Conn{o: o, log: o.Logger.With(slog.String("account", o.Account)), streams: make(map[string]*Stream)}
 	c.state.Since = time.Now()
+	c.link, c.sever = context.WithCancelCause(context.Background()) //nolint:forbidigo // the connection's own
 	return c
 }
 
@@ -180,6 +184,8 @@ func (c *Conn) disconnected(err error) {
 	if err != nil {
 		c.state.Err = err
 	}
+	c.sever(nats.ErrDisconnected)
+	c.link, c.sever = context.WithCancelCause(context.Background()) //nolint:forbidigo // the connection's own
 	c.mu.Unlock()
 	c.log.Warn("The connection to the NATS servers is interrupted", slog.Any("error", err))
 }
@@ -201,6 +207,13 @@ func (c *Conn) Status() Status {
 	return c.state
 }
 
+// linked returns what ends when the connection is interrupted, Done then.
+func (c *Conn) linked() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.link
+}
+
 // Account returns the account's name.
 func (c *Conn) Account() string { return c.o.Account }
 
@@ -208,7 +221,12 @@ func (c *Conn) Account() string { return c.o.Account }
 func (c *Conn) NATS() *nats.Conn { return c.nc }
 
 // Close ends the connection.
-func (c *Conn) Close() { c.nc.Close() }
+func (c *Conn) Close() {
+	c.nc.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sever(nats.ErrConnectionClosed)
+}
 
 // Error is a call that failed.
 type Error struct {

@@ -70,9 +70,9 @@ func await(tb testing.TB, what string, ok func() bool) {
 }
 
 // client is a user of the servers.
-func client(tb testing.TB, s *server.Server, options ...nats.Option) (*nats.Conn, nats.JetStreamContext) {
+func client(tb testing.TB, s *server.Server) (*nats.Conn, nats.JetStreamContext) {
 	tb.Helper()
-	nc, err := nats.Connect(s.ClientURL(), append(options, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))...)
+	nc, err := nats.Connect(s.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -276,6 +276,32 @@ func TestFollow(t *testing.T) {
 			cancel()
 			<-done
 		})
+	}
+}
+
+// What is asked ends when the connection is interrupted, not when the time for an answer is over.
+func TestAskedOfAServerThatEnds(t *testing.T) {
+	srv := startServer(t, nil)
+	nc, _ := client(t, srv)
+	asked := make(chan struct{})
+	_, err := nc.Subscribe(api+"NOTHING", func(*nats.Msg) { close(asked) })
+	check(t, err, nc.Flush())
+	c := dial(t, Options{URLs: []string{srv.ClientURL()}, Timeout: time.Hour})
+	await(t, "connected", func() bool { return c.Status().Connected })
+	answer := make(chan error, 1)
+	go func() {
+		_, err := c.Request(t.Context(), "NOTHING", nil)
+		answer <- err
+	}()
+	<-asked
+	stop(srv)
+	select {
+	case err := <-answer:
+		if !errors.Is(err, nats.ErrDisconnected) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("it waits on")
 	}
 }
 

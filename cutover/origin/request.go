@@ -21,17 +21,21 @@ var errTimeout = errors.New("no answer")
 // Request asks the JetStream API, subject being without its prefix, and returns the answer as it came. An error in the
 // answer is not one here.
 func (c *Conn) Request(ctx context.Context, subject string, body []byte) ([]byte, error) {
+	link := c.linked()
 	if !c.nc.IsConnected() {
 		return nil, nats.ErrDisconnected
 	}
 	limited, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
+	defer context.AfterFunc(link, cancel)()
 	m, err := c.nc.RequestWithContext(limited, api+subject, body)
 	switch {
 	case err == nil:
 		return m.Data, nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case link.Err() != nil:
+		return nil, context.Cause(link)
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("%w within %v", errTimeout, c.o.Timeout)
 	}

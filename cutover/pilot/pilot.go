@@ -15,14 +15,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/url"
 	"os"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -133,6 +131,7 @@ type seen struct {
 	config  string
 	fences  []face.Fence
 	gaveUp  string // what became of a postponed flip, if nothing did
+	changes int    // of its phase
 }
 
 var _ face.Engine = (*Pilot)(nil)
@@ -284,160 +283,6 @@ func (p *Pilot) wake() {
 	defer p.mu.Unlock()
 	close(p.moved)
 	p.moved = make(chan struct{})
-}
-
-// changed makes the comparison look at a stream as it stands now.
-func (p *Pilot) changed(s cutover.Scope) {
-	p.wake()
-	p.lease.Kick()
-	p.mu.Lock()
-	if p.seen[s] == nil {
-		p.seen[s] = &seen{since: time.Now(), changed: time.Now()}
-	}
-	p.mu.Unlock()
-	p.metrics.Flippable(s)
-	v, err := p.engine.View(s)
-	if err != nil {
-		p.parity.Detach(s)
-		p.book.Close(s)
-		return
-	}
-	if v.Phase == flip.PhaseComplete || v.OneWay { // the servers are not kept equal
-		p.parity.Detach(s)
-		return
-	}
-	reverse := v.Phase == flip.PhaseEHDB
-	last, _ := v.Copy.Progress()
-	before := unasked(v)
-	p.strays.pause(s)
-	p.book.Open(s, last+1)
-	noted := p.noted(v)
-	p.book.From(s, noted+1)
-	p.strays.begin(s, noted, before)
-	cfg := v.Config
-	st := parity.Stream{
-		Scope: s, Reverse: reverse, NATS: v.Upstream, EHDB: v.Copy, Config: &cfg, Expected: p.expected(s),
-		Untimed: untimed(p.engine.Journal(), s), Consumers: p.consumersOf(s),
-		RemovedByHand: func() bool { return v.Scope.Counts().Removals > 0 },
-	}
-	if !reverse {
-		st.Repair = parity.StandbyRepairer{Copy: v.Copy}
-	}
-	if err := p.parity.Attach(st); err != nil {
-		p.o.Logger.Error("Stream {stream} is not compared: {error}",
-			slog.String("stream", s.String()), slog.Any("error", err))
-	}
-}
-
-// untimed tells the records of a stream that were published while the gateway had the say: the servers have given them
-// times of their own.
-func untimed(entries []flip.Entry, s cutover.Scope) func(uint64) bool {
-	type span struct{ first, last uint64 }
-	var spans []span
-	for i := range entries {
-		e := &entries[i]
-		switch {
-		case e.Scope != s:
-		case e.Event == flip.EventFlip:
-			spans = append(spans, span{e.Last + 1, math.MaxUint64})
-		case e.Event == flip.EventRollback && len(spans) > 0:
-			spans[len(spans)-1].last = e.Last
-		case e.Event == flip.EventForget:
-			spans = nil
-		}
-	}
-	return func(seq uint64) bool {
-		return slices.ContainsFunc(spans, func(r span) bool { return seq >= r.first && seq <= r.last })
-	}
-}
-
-// notedTime bounds the question from where on publishes are noted.
-const notedTime = 5 * time.Second
-
-// noted returns the sequence behind which every publish through the gateway is noted.
-func (p *Pilot) noted(v *flip.View) uint64 {
-	last, _ := v.Copy.Progress()
-	ctx, cancel := context.WithTimeout(context.Background(), notedTime) //nolint:forbidigo // the engine has none
-	defer cancel()
-	if p.o.Barrier(ctx) != nil { // what was on its way is stored
-		return last
-	}
-	if st, err := v.Upstream.State(ctx, false); err == nil {
-		last = max(last, st.LastSeq)
-	}
-	return last
-}
-
-// expected implements parity.Stream.Expected.
-func (p *Pilot) expected(s cutover.Scope) func() (uint64, string) {
-	return func() (uint64, string) {
-		v, err := p.engine.View(s)
-		if err != nil {
-			return 0, err.Error()
-		}
-		c, ok := v.Capture.(*capture.Capturer)
-		if !ok || v.Phase != flip.PhaseShadow {
-			return ^uint64(0), ""
-		}
-		st := c.Status()
-		if st.State == capture.StateLive || st.State == capture.StateIdle {
-			return ^uint64(0), ""
-		}
-		return st.Applied, string(st.State) + ": " + st.Reason
-	}
-}
-
-// consumersOf implements parity.Stream.Consumers.
-func (p *Pilot) consumersOf(s cutover.Scope) func(context.Context) ([]parity.Consumer, error) {
-	return func(ctx context.Context) ([]parity.Consumer, error) {
-		v, err := p.engine.View(s)
-		if err != nil || v.Phase != flip.PhaseShadow {
-			return nil, err // here they are checked by the stream itself, all the time
-		}
-		known, err := v.Upstream.Consumers(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, i := range known { // from here on what they deliver is noted, and nothing is said of it yet
-			p.book.Watch(s, i.Name, parity.NotYet)
-		}
-		before, err := v.Upstream.State(ctx, false)
-		if err != nil {
-			return nil, err
-		}
-		infos, err := v.Upstream.Consumers(ctx)
-		if err != nil {
-			return nil, err
-		}
-		out := make([]parity.Consumer, 0, len(infos))
-		for _, i := range infos {
-			p.book.Watch(s, i.Name, before.LastSeq+1)
-			c := consumerOf(v, i)
-			c.StreamLast = max(before.LastSeq, 1)
-			out = append(out, c)
-		}
-		return out, nil
-	}
-}
-
-// consumerOf is a consumer of the servers, and how well its state is known here.
-func consumerOf(v *flip.View, i *server.ConsumerInfo) parity.Consumer {
-	c := parity.Consumer{
-		Name: i.Name, Config: *i.Config, Side: "nats", Delivered: i.Delivered.Stream, AckFloor: i.AckFloor.Stream,
-		Pending: i.NumPending, AckPending: uint64(max(i.NumAckPending, 0)), //nolint:gosec // not negative
-		Redelivered: uint64(max(i.NumRedelivered, 0)), //nolint:gosec // not negative
-		Exact:       i.NumAckPending == 0 || v.Scope.Exact(i) || v.Canaries[i.Name],
-	}
-	if !c.Exact {
-		c.WorstCase = c.AckPending
-	}
-	if i.Delivered.Last != nil {
-		c.LastDelivery = *i.Delivered.Last
-	}
-	if i.AckFloor.Last != nil {
-		c.LastAck = *i.AckFloor.Last
-	}
-	return c
 }
 
 // steerEvery is how often it is looked whether the streams are where the mode wants them.

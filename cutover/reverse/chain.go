@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -64,19 +63,10 @@ func NewChain(
 	return c
 }
 
-// filler is a subject that the stream stores and that nobody uses.
+// filler is the subject of what makes holes.
 func (c *Chain) filler() string {
 	cfg := c.from.Config()
-	if len(cfg.Subjects) == 0 {
-		return cfg.Name
-	}
-	tokens := strings.Split(cfg.Subjects[0], ".")
-	for i, t := range tokens {
-		if t == "*" || t == ">" {
-			tokens[i] = "ehdb-filler"
-		}
-	}
-	return strings.Join(tokens, ".")
+	return fillerOf(&cfg)
 }
 
 // Run publishes until ctx ends. A failure is met by looking where the servers stand and going on from there; only
@@ -122,7 +112,9 @@ func (c *Chain) run(ctx context.Context) error {
 		return err
 	}
 	c.advance(last)
-	w := &window{c: c, next: last + 1, acked: last}
+	lost := c.conn.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer c.conn.RemoveStatusListener(lost)
+	w := &window{c: c, next: last + 1, acked: last, lost: lost}
 	for {
 		durable, moved := c.from.Progress()
 		if err := c.gone(); err != nil {
@@ -132,7 +124,7 @@ func (c *Chain) run(ctx context.Context) error {
 			if err := w.drain(ctx); err != nil {
 				return err
 			}
-			if err := c.rest(ctx, moved, w.acked); err != nil {
+			if err := c.rest(ctx, w, moved); err != nil {
 				return err
 			}
 			continue
@@ -147,7 +139,7 @@ func (c *Chain) run(ctx context.Context) error {
 const idleLook = 500 * time.Millisecond
 
 // rest waits until there is something to publish. A message that somebody else publishes meanwhile is ErrForked.
-func (c *Chain) rest(ctx context.Context, moved <-chan struct{}, last uint64) error {
+func (c *Chain) rest(ctx context.Context, w *window, moved <-chan struct{}) error {
 	t := time.NewTicker(idleLook)
 	defer t.Stop()
 	for {
@@ -156,13 +148,15 @@ func (c *Chain) rest(ctx context.Context, moved <-chan struct{}, last uint64) er
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-w.lost: // with nothing on its way
+			continue
 		case <-t.C:
 		}
 		if err := c.gone(); err != nil {
 			return err
 		}
-		if st, err := c.to.State(ctx, false); err == nil && st.LastSeq > last {
-			return fmt.Errorf("%w: their last sequence is %d, the chain's %d", ErrForked, st.LastSeq, last)
+		if st, err := c.to.State(ctx, false); err == nil && st.LastSeq > w.acked {
+			return fmt.Errorf("%w: their last sequence is %d, the chain's %d", ErrForked, st.LastSeq, w.acked)
 		}
 	}
 }
@@ -247,8 +241,9 @@ func (c *Chain) settle() {
 // window is what is under way.
 type window struct {
 	c     *Chain
-	next  uint64 // to be published
-	acked uint64 // the servers have everything up to here
+	next  uint64             // to be published
+	acked uint64             // the servers have everything up to here
+	lost  <-chan nats.Status // the connection is interrupted: nothing on its way is answered
 }
 
 // upTo publishes the records up to seq.
@@ -334,6 +329,8 @@ func (w *window) answer(ctx context.Context) error {
 	var m *nats.Msg
 	select {
 	case m = <-w.c.answers:
+	case <-w.lost:
+		return fmt.Errorf("no answer to the publish of sequence %d: %w", w.acked+1, nats.ErrDisconnected)
 	case <-t.C:
 		return fmt.Errorf("no answer to the publish of sequence %d within %v", w.acked+1, answerTime)
 	case <-ctx.Done():

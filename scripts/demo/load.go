@@ -30,7 +30,6 @@ type load struct {
 	mu        sync.Mutex
 	acked     map[string]uint64 // sequences, by id
 	confirmed map[string]int    // acks that were confirmed, by id
-	after     int               // deliveries behind a confirmed ack
 	ordered   uint64            // last sequence that the ordered consumer has seen
 	disorder  int
 	latency   []time.Duration
@@ -38,10 +37,13 @@ type load struct {
 	steps     map[string][]time.Duration // of publishes, by step
 	errs      []string
 
+	counting sync.WaitGroup    // the programs that count
 	jobs     map[string]uint64 // sequences, by id
 	jobsDone map[string]int
 	seen     map[string][]*sight // deliveries, by id
 	counted  atomic.Int64
+	unsure   atomic.Int64 // updates without an answer
+	counter  int64        // the counter's value in the end
 	objects  atomic.Int64
 	retries  atomic.Int64
 }
@@ -120,12 +122,15 @@ func (l *load) begin() error {
 		}
 		l.wg.Go(func() { l.publish(js, w, every) })
 	}
-	for _, program := range []func(jetstream.JetStream){l.order, l.count, l.count, l.object} {
+	for _, p := range []struct {
+		wg  *sync.WaitGroup
+		run func(jetstream.JetStream)
+	}{{&l.wg, l.order}, {&l.counting, l.count}, {&l.counting, l.count}, {&l.wg, l.object}} {
 		js, err := l.connect()
 		if err != nil {
 			return err
 		}
-		l.wg.Go(func() { program(js) })
+		p.wg.Go(func() { p.run(js) })
 	}
 	if err := l.employ("ORDERS", l.confirmed, func() func(string) bool {
 		return func(string) bool { return false }
@@ -292,8 +297,12 @@ func (l *load) count(js jetstream.JetStream) {
 		e, err := kv.Get(ctx, "n")
 		if err == nil {
 			n, _ := strconv.Atoi(string(e.Value()))
-			if _, err = kv.Update(ctx, "n", []byte(strconv.Itoa(n+1)), e.Revision()); err == nil {
+			_, err = kv.Update(ctx, "n", []byte(strconv.Itoa(n+1)), e.Revision())
+			switch refused := (*jetstream.APIError)(nil); {
+			case err == nil:
 				l.counted.Add(1)
+			case !errors.As(err, &refused):
+				l.unsure.Add(1)
 			}
 		}
 		cancel()
@@ -361,7 +370,29 @@ func (l *load) stop(ctx context.Context) {
 			before, end = n, time.Now().Add(time.Minute)
 		}
 	}
+	l.read(ctx)
 	l.halt()
+}
+
+// read reads the counter when nobody counts any more.
+func (l *load) read(ctx context.Context) {
+	l.counting.Wait()
+	l.insist("counter", func() error {
+		js, err := l.connect()
+		if err != nil {
+			return err
+		}
+		kv, err := js.KeyValue(ctx, "COUNTERS")
+		if err != nil {
+			return err
+		}
+		e, err := kv.Get(ctx, "n")
+		if err != nil {
+			return err
+		}
+		l.counter, err = strconv.ParseInt(string(e.Value()), 10, 64)
+		return err
+	})
 }
 
 // settled reports whether nothing more is to come of what was published: it was acknowledged, or so long ago that it
@@ -380,6 +411,7 @@ func (l *load) settled(published map[string]uint64, done map[string]int) bool {
 func (l *load) halt() {
 	l.cancel()
 	l.wg.Wait()
+	l.counting.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, nc := range l.conns {

@@ -25,6 +25,7 @@ type options struct {
 	pause         time.Duration
 	kills         int
 	killMoves     bool
+	killNATS      bool
 	prof          int
 	asJSON        bool
 }
@@ -39,6 +40,8 @@ func main() {
 	flag.IntVar(&o.kills, "kills", 1, "how often the gateway is killed while it serves the streams")
 	flag.BoolVar(&o.killMoves, "kill-moves", false,
 		"the gateway is killed during each flip and rollback too, at some moment, and the move made again")
+	flag.BoolVar(&o.killNATS, "kill-nats", false,
+		"the nats-server, which syncs every message then, is killed during each flip and rollback too")
 	flag.IntVar(&o.prof, "prof", 0, "port of the gateway's profiler; 0: none")
 	flag.BoolVar(&o.asJSON, "json", false, "the accounting as JSON")
 	flag.Parse()

@@ -7,24 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/noetl/ehdb-gateway/cutover/face"
-	"github.com/noetl/ehdb-gateway/cutover/gate"
 )
 
 // streams are those that the load uses.
@@ -42,8 +37,9 @@ type site struct {
 	mode     string
 	quiet    bool
 
-	moveKills int           // of the gateway while it moved a stream
-	killed    time.Time     // when it was killed last
+	moveKills int           // while a stream was moved
+	killed    time.Time     // when the gateway, or the nats-server, was killed last
+	natsKills []time.Time   // when the nats-server was
 	fences    []float64     // seconds
 	overhead  time.Duration // of a publish by the gateway in mode nats
 }
@@ -94,10 +90,23 @@ func (s *site) start(name string, env []string, bin string, args ...string) (*ex
 	return c, c.Start()
 }
 
-func (s *site) startNATS(ctx context.Context) (err error) {
-	s.nats, err = s.start("nats-server", nil, s.o.nats, "-a", "127.0.0.1", "-p", fmt.Sprint(s.natsPort),
-		"-m", fmt.Sprint(s.monitor), "-js", "-sd", filepath.Join(s.dir, "nats"))
-	if err != nil {
+// startNATS starts the nats-server. One that is to be killed syncs what it confirms: else it may forget messages.
+func (s *site) startNATS(ctx context.Context) error {
+	sync := "2m"
+	if s.o.killNATS {
+		sync = "always"
+	}
+	conf := fmt.Sprintf(`host: 127.0.0.1
+port: %d
+http: "127.0.0.1:%d"
+jetstream { store_dir: %q, sync_interval: %s }
+`, s.natsPort, s.monitor, filepath.Join(s.dir, "nats"), sync)
+	file := filepath.Join(s.dir, "nats-server.conf")
+	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+		return err
+	}
+	var err error
+	if s.nats, err = s.start("nats-server", nil, s.o.nats, "-c", file); err != nil {
 		return err
 	}
 	return await(ctx, "the nats-server", func() error { return s.ping(s.natsPort) })
@@ -152,6 +161,17 @@ func (s *site) kill(ctx context.Context) error {
 	_ = s.gw.Wait()
 	s.killed = time.Now()
 	return s.startGateway(ctx, s.mode)
+}
+
+// killNATS kills the nats-server and starts it again.
+func (s *site) killNATS(ctx context.Context) error {
+	if err := s.nats.Process.Kill(); err != nil {
+		return err
+	}
+	_ = s.nats.Wait()
+	s.killed = time.Now()
+	s.natsKills = append(s.natsKills, s.killed)
+	return s.startNATS(ctx)
 }
 
 // close ends the processes, and removes what they left unless something went wrong.
@@ -263,100 +283,4 @@ func (s *site) rehearse(ctx context.Context) error {
 		s.say("            %s", last.Result)
 		return nil
 	})
-}
-
-// forced are the gates that a demo of a minute cannot fill.
-var forced = map[string]string{
-	"G5": "a demo", "G6": "the machine is shared with the load", "G7": "API answers are not compared",
-	"G10": "a demo", "G11": "latency is not compared before the flip", "G12": "comes below", "G13": "a demo",
-	"G14": "a demo", "G17": "message ids are younger than the window", "G18": "a demo", "G20": "a demo",
-	"G22": "a demo",
-}
-
-func (s *site) flipAll(ctx context.Context) error { return s.moveAll(ctx, "/flip", "ehdb") }
-
-func (s *site) rollbackAll(ctx context.Context) error { return s.moveAll(ctx, "/rollback", "nats") }
-
-// moveAll moves every stream, again until it succeeds: gates may still have to fill.
-func (s *site) moveAll(ctx context.Context, verb, to string) error {
-	for _, name := range streams {
-		if s.o.killMoves {
-			if err := s.interrupt(ctx, verb, to, name); err != nil {
-				return err
-			}
-		}
-		if err := await(ctx, verb+" of "+name, func() error { return s.move(ctx, verb, to, name) }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// move moves a stream, if it is not there yet.
-func (s *site) move(ctx context.Context, verb, to, name string) error {
-	if s.o.killMoves { // a move that was recorded before the kill has been made
-		var st face.Status
-		if err := s.call(ctx, http.MethodGet, face.Base+"/status", nil, &st); err != nil {
-			return err
-		}
-		if slices.ContainsFunc(st.Streams, func(x face.StreamState) bool {
-			return x.Scope.Stream == name && x.Authority == to
-		}) {
-			s.say("            %-12s -> %-4s before the kill", name, to)
-			return nil
-		}
-	}
-	ask := map[string]any{"by": "demo", "reason": "a demo", "scope": "$G/" + name}
-	if to == "ehdb" {
-		ask["retries"], ask["force"] = 5, forced
-	}
-	var m face.Move
-	if err := s.call(ctx, http.MethodPost, face.Base+verb, ask, &m); err != nil {
-		return err
-	}
-	s.fences = append(s.fences, m.Fence)
-	s.say("            %-12s -> %-4s held %4.0f ms, lost %d, twice at most %d",
-		name, to, m.Fence*1000, m.Lost, m.Duplicates) //nolint:mnd // milliseconds
-	return nil
-}
-
-// interrupt begins to move a stream and kills the gateway at some moment of it.
-func (s *site) interrupt(ctx context.Context, verb, to, name string) error {
-	if err := await(ctx, verb+" of "+name, func() error { return s.ready(ctx, name, to) }); err != nil {
-		return err
-	}
-	s.calm()
-	const longest = 700 // milliseconds that a move takes, about
-	after := time.Duration(rand.IntN(longest)) * time.Millisecond
-	var moved sync.WaitGroup
-	moved.Go(func() { _ = s.move(ctx, verb, to, name) }) // it fails, or was quicker
-	time.Sleep(after)
-	s.say("            %-12s SIGKILL after %v", name, after)
-	err := s.kill(ctx)
-	moved.Wait()
-	s.moveKills++
-	s.calm()
-	return err
-}
-
-// calm waits until the publishers know what became of what they had sent when the gateway was killed. Ids of messages
-// that were removed are not known behind a restart, here as on the servers: a publish that is tried again behind the
-// next one, or behind a move, is a new message.
-func (s *site) calm() { time.Sleep(time.Until(s.killed.Add(publishTime + time.Second))) }
-
-// ready reports whether the gates let a stream be moved.
-func (s *site) ready(ctx context.Context, name, to string) error {
-	if to == "nats" {
-		return nil
-	}
-	var r gate.Report
-	if err := s.call(ctx, http.MethodGet, face.Base+"/gates?scope="+url.QueryEscape("$G/"+name), nil, &r); err != nil {
-		return err
-	}
-	for _, g := range r.Gates {
-		if forced[g.ID] == "" && g.State != gate.Pass && g.State != gate.NotApplicable {
-			return fmt.Errorf("gate %s is %s: %s", g.ID, g.State, g.Reason)
-		}
-	}
-	return nil
 }

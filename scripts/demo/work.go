@@ -63,9 +63,6 @@ func (w *worker) take(m jetstream.Msg) {
 	s.again = slices.ContainsFunc(w.seen[id], func(before *sight) bool {
 		return before.confirmed() && s.arrived.After(before.answered)
 	})
-	if s.again {
-		w.after++
-	}
 	w.seen[id] = append(w.seen[id], s)
 	w.mu.Unlock()
 	if w.refuse(id) {
