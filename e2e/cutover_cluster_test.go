@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,14 +26,25 @@ type node struct {
 	cmd           *exec.Cmd
 }
 
+// buildNATS builds the nats-server of our go.mod, once.
+func buildNATS(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(builtDir, "cluster-nats-server")
+	natsBuilt.Do(func() {
+		out, err := exec.Command("go", "build", "-o", bin, "github.com/nats-io/nats-server/v2").CombinedOutput()
+		if err != nil {
+			t.Fatalf("building nats-server: %v\n%s", err, out)
+		}
+	})
+	return bin
+}
+
+var natsBuilt sync.Once
+
 // startCluster starts nats-servers with JetStream that form a cluster.
 func startCluster(t *testing.T, n int) []*node {
 	t.Helper()
-	bin := filepath.Join(builtDir, "cluster-nats-server")
-	if out, err := exec.Command("go", "build", "-o", bin, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
-		t.Fatalf("building nats-server: %v\n%s", err, out)
-	}
-	dir := t.TempDir()
+	bin, dir := buildNATS(t), t.TempDir()
 	list, routes := make([]*node, n), make([]int, n)
 	var urls []string
 	for i := range list {
@@ -50,19 +62,25 @@ cluster { name: c, listen: "127.0.0.1:%d", routes: ["%s"] }
 		s.start()
 	}
 	for _, s := range list {
-		until(t, s.name+" is healthy", time.Minute, func() error {
-			resp, err := http.Get(s.page() + "/healthz")
-			if err != nil {
-				return err
-			}
-			defer resp.Body.Close()
-			if resp.StatusCode != http.StatusOK {
-				return errors.New(resp.Status)
-			}
-			return nil
-		})
+		s.healthy()
 	}
 	return list
+}
+
+// healthy waits until the server is.
+func (s *node) healthy() {
+	s.t.Helper()
+	until(s.t, s.name+" is healthy", time.Minute, func() error {
+		resp, err := http.Get(s.page() + "/healthz")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
 }
 
 func connectedJS(t *testing.T, url string) (nats.JetStreamContext, error) {

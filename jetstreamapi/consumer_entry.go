@@ -158,7 +158,18 @@ const lateFor = time.Second
 
 // stop ends the running consumer; waiting pull requests, and those that are on their way, are answered with the status.
 // Its state stays.
-func (c *consumerEntry) stop(status string) {
+func (c *consumerEntry) stop(status string) { c.end(statusEnded, status) }
+
+// moved is stop for a consumer that another serves from now on. To a client its requests have run out of time: each
+// says how much of it is left, and the client asks for as much again. Behind "Leadership Change" a client forgets what
+// it has asked for, once for each request that waits, and is sent more than it has room for: that would come again only
+// after its ack wait.
+func (c *consumerEntry) moved() {
+	const timedOut = 408
+	c.end(timedOut, jsapi.StatusRequestTimeout)
+}
+
+func (c *consumerEntry) end(code int, status string) {
 	if c.session != nil {
 		for _, s := range c.session.Subscriptions() {
 			c.session.Unsubscribe(string(s.SID), 0)
@@ -168,7 +179,7 @@ func (c *consumerEntry) stop(status string) {
 	if c.consumer == nil {
 		return
 	}
-	c.consumer.Stop(statusEnded, status)
+	c.consumer.Stop(code, status)
 	if c.detach != nil {
 		c.detach()
 	}

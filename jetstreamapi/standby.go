@@ -340,6 +340,3 @@ func (e *streamEntry) reborn(role string) *streamEntry {
 	}
 	return out
 }
-
-// statusMoved ends the pull requests that wait at a stream which becomes a standby: clients ask again.
-const statusMoved = jsapi.StatusLeaderChange

@@ -144,7 +144,7 @@ func (e *streamEntry) dropConsumer(c *consumerEntry) error {
 		return err
 	}
 	c.gone.Store(true)
-	c.stop(statusMoved)
+	c.moved()
 	e.acc.removeConsumer(c)
 	if err := c.dropState(); err != nil {
 		c.logger().Warn("the state of a deleted consumer stays for now", slog.Any("error", err))

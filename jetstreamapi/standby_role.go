@@ -195,7 +195,7 @@ func (e *streamEntry) quiesce(ctx context.Context) error {
 	}
 	e.stream.Quiesce()
 	for _, c := range consumers {
-		c.stop(statusMoved)
+		c.moved()
 		errs = append(errs, c.consumer.Settle(ctx))
 	}
 	return errors.Join(errs...)

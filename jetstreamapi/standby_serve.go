@@ -149,7 +149,7 @@ func (c *consumerEntry) settle(ctx context.Context) error {
 	c.session.Close()
 	c.consumer.Hold()
 	err := c.consumer.Settle(ctx)
-	c.stop(statusMoved)
+	c.moved()
 	return errors.Join(err, c.consumer.Settle(ctx))
 }
 

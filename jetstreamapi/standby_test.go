@@ -422,7 +422,7 @@ func TestStandbyConsumers(t *testing.T) {
 	if err := c.SetRole(t.Context(), cutover.Standby); err != nil {
 		t.Fatal(err)
 	}
-	if a := next(); a.header != "NATS/1.0 409 Leadership Change\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 0\r\n\r\n" {
+	if a := next(); a.header != "NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 0\r\n\r\n" {
 		t.Errorf("the waiting pull got %v", a)
 	}
 	all, err := c.Consumers()

@@ -114,6 +114,7 @@ type stream struct {
 
 	forgets atomic.Bool // the stream forgets what is acknowledged
 	swept   uint64      // how often the servers were connected to again, when fillers were last looked for
+	turning sync.Mutex  // held while routes are made from how the stream is configured here
 
 	// The following are guarded by Engine.mu.
 	phase    Phase
@@ -124,6 +125,9 @@ type stream struct {
 	since    time.Time // of phase
 	lastErr  string    // of the last attempt to move it
 	lastMove *Move
+	ours     bool   // the journal says that the gateway has the say; the phase follows
+	turns    uint64 // changes of the routes here
+	settled  uint64 // of these, those that nothing on its way is older than
 	oneWay   bool   // flipped without a way back
 	from     uint64 // the last sequence before the gateway had the say
 	undone   int    // what the servers' consumers had not done with then, if it is oneWay
@@ -201,7 +205,7 @@ func (e *Engine) resume(ctx context.Context, name cutover.Scope, st *standing) e
 	} else if err != nil {
 		return err
 	}
-	s.phase, s.since = PhaseEHDB, st.since
+	s.phase, s.since, s.ours = PhaseEHDB, st.since, true
 	s.oneWay, s.from, s.undone = st.oneWay, st.last, st.undone
 	e.observed(s, st.observation())
 	s.configured(e.stored(ctx, s))
@@ -284,9 +288,11 @@ func (e *Engine) nudge(s *stream) {
 	if h == nil {
 		return
 	}
-	select {
-	case h.nudge <- struct{}{}:
-	default:
+	for _, c := range []chan struct{}{h.nudge, h.turn} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -315,6 +321,9 @@ func (e *Engine) record(entry *Entry) error {
 	}
 	if entry.Epoch != e.epoch {
 		e.epoch, e.marked = entry.Epoch, true
+		if s := e.streams[entry.Scope]; s != nil {
+			s.ours = entry.Event == EventFlip
+		}
 	}
 	return nil
 }

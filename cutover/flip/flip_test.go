@@ -81,6 +81,9 @@ func (l *load) consume(ctx context.Context, name string) {
 		for {
 			m, err := it.Next()
 			if err != nil {
+				if ctx.Err() == nil {
+					l.t.Errorf("the consumer ended: %v", err)
+				}
 				return
 			}
 			l.mu.Lock()

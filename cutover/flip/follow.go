@@ -17,6 +17,7 @@ type authority struct {
 	chain  *reverse.Chain // nil: the way back was given up
 	ghosts *reverse.Ghosts
 	nudge  chan struct{} // a client asked for another configuration
+	turn   chan struct{} // likewise, for the routes
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
 }
@@ -24,11 +25,12 @@ type authority struct {
 // serve runs what the gateway has to do beside while it has the say about s.
 func (e *Engine) serve(s *stream) {
 	ctx, cancel := context.WithCancel(e.ctx)
-	h := &authority{stop: cancel, nudge: make(chan struct{}, 1)}
+	h := &authority{stop: cancel, nudge: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	replaced := e.replaced(s)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.here = h
+	h.ended.Go(func() { e.steer(ctx, s, h) })
 	if s.phase == PhaseComplete || s.oneWay {
 		h.ended.Go(func() { e.follow(ctx, s, h) })
 		return
@@ -72,7 +74,27 @@ const (
 	followEvery = time.Second
 	// followPause is between what a client asks for and looking what became of it.
 	followPause = 50 * time.Millisecond
+	// steerFirst and steerLast are the pauses between the looks for what a client has asked for, ever longer.
+	steerFirst = time.Millisecond
+	steerLast  = 500 * time.Millisecond
 )
+
+// steer makes the routes follow what a client asks for at once, however slow the servers are: a client may publish to a
+// new subject as soon as it was told that the stream stores it.
+func (e *Engine) steer(ctx context.Context, s *stream, h *authority) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.turn:
+		}
+		for pause := steerFirst; pause < steerLast; pause *= 2 {
+			if moved, err := e.turn(s); moved || err != nil || sleep(ctx, pause) != nil {
+				break // an error is met again by who follows
+			}
+		}
+	}
+}
 
 // follow keeps the servers' stream near the one here in all that is no message, its configuration and its consumers,
 // and the routes to it.
@@ -128,17 +150,43 @@ func (e *Engine) bringConfig(ctx context.Context, s *stream) error {
 	return err
 }
 
-// reroute sends here what the stream stores and where its consumers push to, as it is configured now.
-func (e *Engine) reroute(ctx context.Context, s *stream) error {
+// turn sends here what the stream stores and where its consumers push to, as it is configured now.
+func (e *Engine) turn(s *stream) (moved bool, err error) {
+	s.turning.Lock()
+	defer s.turning.Unlock()
 	cfg := s.copy.Config()
 	if cfg.Name == "" { // it is gone: its subjects stay here, where their publishers hear of it
-		return nil
+		return false, nil
+	}
+	pushed := s.setDeliver(e)
+	e.mu.Lock()
+	moved = s.configured(cfg) || pushed
+	if moved {
+		s.turns++
+	}
+	e.mu.Unlock()
+	if moved {
+		err = e.route()
+	}
+	return moved, err
+}
+
+// reroute is turn that waits until nothing is on its way that went by the routes of before.
+func (e *Engine) reroute(ctx context.Context, s *stream) error {
+	if _, err := e.turn(s); err != nil {
+		return err
 	}
 	e.mu.Lock()
-	moved := s.configured(cfg)
+	turns, settled := s.turns, s.settled
 	e.mu.Unlock()
-	if s.setDeliver(e) || moved {
-		return errors.Join(e.route(), e.barrier(ctx))
+	if turns == settled {
+		return nil
 	}
+	if err := e.barrier(ctx); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.settled = turns
 	return nil
 }

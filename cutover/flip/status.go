@@ -14,6 +14,7 @@ type Status struct {
 	Phase    Phase
 	Since    time.Time
 	Epoch    uint64
+	Ours     bool   // the gateway has the say, as of Epoch
 	Here     uint64 // last sequence that is durable here
 	Counts   relay.Counts
 	Reverse  *reverse.Status // nil: no chain
@@ -36,7 +37,7 @@ func (e *Engine) Status(name cutover.Scope) (*Status, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	st := &Status{
-		Scope: name, Phase: s.phase, Since: s.since, Epoch: e.epoch, Here: here, Counts: s.notes.Counts(),
+		Scope: name, Phase: s.phase, Since: s.since, Epoch: e.epoch, Ours: s.ours, Here: here, Counts: s.notes.Counts(),
 		Rollback: bound, LastErr: s.lastErr, LastMove: s.lastMove,
 	}
 	if s.here != nil && s.here.chain != nil {

@@ -21,16 +21,19 @@ func (p *Pilot) changed(s cutover.Scope) {
 	p.lease.Kick()
 	p.mu.Lock()
 	if p.seen[s] == nil {
-		p.seen[s] = &seen{since: time.Now(), changed: time.Now()}
+		p.seen[s] = &seen{since: time.Now(), changed: time.Now(), fresh: true}
 	}
 	p.seen[s].changes++
-	change := p.seen[s].changes
+	change, fresh := p.seen[s].changes, p.seen[s].fresh
 	p.mu.Unlock()
 	p.metrics.Flippable(s)
 	v, err := p.engine.View(s)
 	if err != nil {
 		p.parity.Detach(s)
 		p.book.Close(s)
+		p.mu.Lock()
+		delete(p.seen, s)
+		p.mu.Unlock()
 		return
 	}
 	if v.Phase == flip.PhaseComplete || v.OneWay { // the servers are not kept equal
@@ -41,11 +44,11 @@ func (p *Pilot) changed(s cutover.Scope) {
 	before := unasked(v)
 	p.strays.pause(s)
 	p.book.Open(s, last+1)
-	if early := time.Until(p.start.Add(settleTime)); early > 0 && v.Phase == flip.PhaseShadow {
+	if early := time.Until(p.start.Add(settleTime)); (early > 0 || fresh) && v.Phase == flip.PhaseShadow {
 		p.ended.Go(func() { p.settled(s, change, before, early) })
 		return
 	}
-	p.compare(s, v, before)
+	p.compare(s, v, change, before)
 }
 
 // settleTime is for how long behind the gateway's start the servers may still be storing what another gateway, before
@@ -60,18 +63,64 @@ func (p *Pilot) settled(s cutover.Scope, change int, before uint64, early time.D
 	case <-time.After(early):
 	}
 	p.mu.Lock()
+	fresh := p.seen[s] != nil && p.seen[s].fresh
+	p.mu.Unlock()
+	if fresh {
+		p.quiet(s)
+	}
+	p.mu.Lock()
 	same := p.seen[s] != nil && p.seen[s].changes == change
+	if same {
+		p.seen[s].fresh = false
+	}
 	p.mu.Unlock()
 	if v, err := p.engine.View(s); err == nil && same {
-		p.compare(s, v, before)
+		p.compare(s, v, change, before)
 	}
 }
 
-// compare begins to compare a stream. before is how many publishes had passed without an acknowledgement when its
+// Bounds of quiet: how long it may take until the servers have stored what they took, and between two looks.
+const (
+	quietTime  = time.Second
+	quietPause = 10 * time.Millisecond
+)
+
+// quiet waits until the servers have stored what clients published to a stream before it came under watch. They answer
+// a PING before they store, but store in the order in which they took: once a publish that came behind is acknowledged,
+// nothing older is on its way. If none comes for a while, nothing is.
+func (p *Pilot) quiet(s cutover.Scope) {
+	ctx, cancel := context.WithTimeout(p.live, notedTime)
+	defer cancel()
+	_ = p.o.Barrier(ctx) // without the servers' answer it is looked at again
+	t := time.NewTicker(quietPause)
+	defer t.Stop()
+	for since := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		v, err := p.engine.View(s)
+		if err != nil || v.Scope.Answered().After(since) {
+			return
+		}
+		if time.Since(since) > quietTime && v.Scope.InFlight() == 0 {
+			return
+		}
+	}
+}
+
+// compare begins to compare a stream whose phase has changed so often. before is how many publishes had passed without an acknowledgement when its
 // acknowledgements began to be noted.
-func (p *Pilot) compare(s cutover.Scope, v *flip.View, before uint64) {
+func (p *Pilot) compare(s cutover.Scope, v *flip.View, change int, before uint64) {
 	reverse := v.Phase == flip.PhaseEHDB
-	noted := p.noted(v)
+	noted, err := p.noted(v)
+	if err != nil { // nothing can be said about what came another way
+		p.parity.Detach(s)
+		p.o.Logger.Debug("A stream is looked at again", slog.String("stream", s.String()), slog.Any("error", err))
+		p.ended.Go(func() { p.settled(s, change, before, lookPause) })
+		return
+	}
 	p.book.From(s, noted+1)
 	p.strays.begin(s, noted, before)
 	cfg := v.Config
@@ -114,18 +163,19 @@ func untimed(entries []flip.Entry, s cutover.Scope) func(uint64) bool {
 // notedTime bounds the question from where on publishes are noted.
 const notedTime = 5 * time.Second
 
+// lookPause is between two such questions.
+const lookPause = 500 * time.Millisecond
+
 // noted returns the sequence behind which every publish through the gateway is noted.
-func (p *Pilot) noted(v *flip.View) uint64 {
+func (p *Pilot) noted(v *flip.View) (uint64, error) {
 	last, _ := v.Copy.Progress()
-	ctx, cancel := context.WithTimeout(context.Background(), notedTime) //nolint:forbidigo // the engine has none
+	ctx, cancel := context.WithTimeout(p.live, notedTime)
 	defer cancel()
-	if p.o.Barrier(ctx) != nil { // what was on its way is stored
-		return last
+	if err := p.o.Barrier(ctx); err != nil { // what was on its way is stored
+		return 0, err
 	}
-	if st, err := v.Upstream.State(ctx, false); err == nil {
-		last = max(last, st.LastSeq)
-	}
-	return last
+	st, err := v.Upstream.State(ctx, false)
+	return max(last, st.LastSeq), err
 }
 
 // expected implements parity.Stream.Expected.

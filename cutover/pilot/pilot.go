@@ -132,6 +132,7 @@ type seen struct {
 	fences  []face.Fence
 	gaveUp  string // what became of a postponed flip, if nothing did
 	changes int    // of its phase
+	fresh   bool   // publishes to it may be on their way that nobody has noted
 }
 
 var _ face.Engine = (*Pilot)(nil)
@@ -161,6 +162,8 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	if err != nil {
 		return nil, err
 	}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	p.live, p.cancel = run, cancel
 	p.engine, err = flip.Open(ctx, flip.Options{
 		Dir: o.Dir, Local: o.Local, Relay: o.Relay, Bus: o.Bus, Barrier: o.Barrier, Site: p.site, Logger: o.Logger,
 		Acknowledged: func(s cutover.Scope, n *relay.Noted) {
@@ -171,11 +174,10 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 		Changed: p.changed, Claim: p.lease.Claim, Epoch: first,
 	})
 	if err != nil {
+		cancel()
 		return nil, fmt.Errorf("can't take up the streams that are on their way: %w", err)
 	}
 	p.drills.log.Tell(p.toldDrill)
-	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	p.live, p.cancel = run, cancel
 	for _, s := range p.engine.Streams() {
 		p.changed(s)
 	}

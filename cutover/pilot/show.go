@@ -127,7 +127,10 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 		Unanswered: c.Unanswered, Unasked: c.Unasked, InFlight: c.InFlight,
 	}
 	_, s.Ledger.Last, _ = p.book.Span(scope)
-	if phase(s, st.Phase); v.OneWay && s.Undo != "" {
+	if phase(s, st.Phase); st.Ours {
+		s.Authority = "ehdb"
+	}
+	if v.OneWay && s.Undo != "" {
 		s.Undo += " --emergency"
 	}
 	if err := p.canaries(s); err != nil {
@@ -209,12 +212,12 @@ func phase(s *face.StreamState, p flip.Phase) {
 	case flip.PhaseFlipping:
 		s.Phase, s.Busy = face.PhaseShadow, "flip: held"
 	case flip.PhaseEHDB:
-		s.Phase, s.Authority, s.Legal = face.PhaseEHDB, "ehdb", []string{"rollback", "complete"}
+		s.Phase, s.Legal = face.PhaseEHDB, []string{"rollback", "complete"}
 		s.Undo = "ehdbctl rollback" + arg
 	case flip.PhaseRollingBack:
-		s.Phase, s.Authority, s.Busy = face.PhaseEHDB, "ehdb", "rollback: held"
+		s.Phase, s.Busy = face.PhaseEHDB, "rollback: held"
 	case flip.PhaseComplete:
-		s.Phase, s.Authority, s.ReversibleUntil = face.PhaseComplete, "ehdb", ""
+		s.Phase, s.ReversibleUntil = face.PhaseComplete, ""
 	}
 }
 

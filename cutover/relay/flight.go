@@ -95,6 +95,16 @@ func (s *Scope) lost() {
 	s.flight.Add(-1)
 }
 
+// sentAt notes when a publish was sent that has its PubAck.
+func (s *Scope) sentAt(at time.Time) {
+	for now := at.UnixNano(); ; {
+		before := s.latest.Load()
+		if before >= now || s.latest.CompareAndSwap(before, now) {
+			return
+		}
+	}
+}
+
 // publish notes a message that goes to a stream under watch.
 func (g *guide) publish(s *Scope, m *bus.Msg) {
 	s.notes.published.Add(1)
@@ -130,6 +140,7 @@ func (p *flying) answer(data []byte) {
 		return
 	}
 	n.acknowledged.Add(1)
+	p.scope.sentAt(p.since)
 	p.noted.Seq, p.noted.Time = ack.Seq, time.Now().UnixNano()
 	if f := p.scope.Acknowledged; f != nil {
 		f(&p.noted)

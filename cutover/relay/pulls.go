@@ -3,10 +3,14 @@ package relay
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/noetl/ehdb-gateway/internal/bus"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 )
 
 // maxPulls bounds the pull requests of one connection that are remembered.
@@ -23,20 +27,35 @@ type pull struct {
 	moved    bool      // it is served from here now: what upstream says about it does not pass
 }
 
-// pulls are those of one connection, the oldest first: a consumer serves a connection's requests in this order.
+// pulls are those of one connection, in the order in which a consumer serves them: in turn, a message each.
 type pulls struct {
 	list []*pull
 }
 
-func (p *pulls) has(inbox []byte) bool { return p.find(inbox) != nil }
+func (p *pulls) has(inbox []byte) bool {
+	return slices.ContainsFunc(p.list, func(q *pull) bool { return q.inbox == string(inbox) })
+}
 
-func (p *pulls) find(inbox []byte) *pull {
-	for _, q := range p.list {
-		if q.inbox == string(inbox) {
-			return q
+// ended returns which request a status of the servers is about. Many may share an inbox: then it is the one of which as
+// much is left as the status says, and of those the one that ends first. -1: none.
+func (p *pulls) ended(m *bus.Msg) int {
+	found := -1
+	left, err := strconv.Atoi(string(jsapi.HeaderValue(m.Header, server.JSPullRequestPendingMsgs)))
+	for i, q := range p.list {
+		switch {
+		case q.inbox != string(m.Subject):
+		case found < 0:
+			found = i
+		case err != nil:
+		case (p.list[found].left == left) != (q.left == left):
+			if q.left == left {
+				found = i
+			}
+		case q.until.Before(p.list[found].until):
+			found = i
 		}
 	}
-	return nil
+	return found
 }
 
 // add notes a request. Beyond the bound the oldest is forgotten: it ends by its own time.
@@ -77,14 +96,15 @@ func (p *pulls) prune(now time.Time) {
 	p.list = kept
 }
 
-// delivered counts a message for the oldest request of a consumer.
+// delivered counts a message for the request of a consumer whose turn it is: it is the last in turn then, or done.
 func (p *pulls) delivered(s *Scope, consumer []byte) {
 	for i, q := range p.list {
 		if q.scope != s || q.consumer != string(consumer) || q.moved {
 			continue
 		}
-		if q.left--; q.left <= 0 {
-			p.list = append(p.list[:i], p.list[i+1:]...)
+		p.list = slices.Delete(p.list, i, i+1)
+		if q.left--; q.left > 0 {
+			p.list = append(p.list, q)
 		}
 		return
 	}
@@ -93,20 +113,20 @@ func (p *pulls) delivered(s *Scope, consumer []byte) {
 // status takes what upstream says about a request, and reports whether that is not for the client. Everything but a
 // heartbeat ends it.
 func (p *pulls) status(m *bus.Msg) (moved bool) {
-	q := p.find(m.Subject)
-	if q == nil {
+	const heartbeat = "100"
+	status, _, _ := bytes.Cut(bytes.TrimPrefix(m.Header, []byte("NATS/1.0 ")), []byte(" "))
+	if string(status) == heartbeat { // of any that waits there
+		return p.has(m.Subject) && !slices.ContainsFunc(p.list, func(q *pull) bool {
+			return q.inbox == string(m.Subject) && !q.moved
+		})
+	}
+	i := p.ended(m)
+	if i < 0 {
 		return false
 	}
-	status, _, _ := bytes.Cut(bytes.TrimPrefix(m.Header, []byte("NATS/1.0 ")), []byte(" "))
-	if string(status) != "100" {
-		for i := range p.list {
-			if p.list[i] == q {
-				p.list = append(p.list[:i], p.list[i+1:]...)
-				break
-			}
-		}
-	}
-	return q.moved
+	moved = p.list[i].moved
+	p.list = slices.Delete(p.list, i, i+1)
+	return moved
 }
 
 // Pull is what is left of a pull request.

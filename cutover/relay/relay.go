@@ -104,6 +104,7 @@ type Scope struct {
 	hooks
 
 	flight atomic.Int64 // publishes that wait for their PubAck
+	latest atomic.Int64 // when the latest publish was sent that has one, in Unix nanoseconds
 	// observed: what clients get of the stream from here is looked at (Relay.Observe).
 	observed atomic.Bool
 	notes    counters
@@ -184,6 +185,9 @@ func (s *Scope) Counts() Counts {
 		Removals: n.removals.Load(), InFlight: s.flight.Load(),
 	}
 }
+
+// Answered is when the latest publish was sent that has its PubAck.
+func (s *Scope) Answered() time.Time { return time.Unix(0, s.latest.Load()) }
 
 // InFlight is how many publishes wait for their PubAck.
 func (s *Scope) InFlight() int64 { return s.flight.Load() }

@@ -63,10 +63,19 @@ func NewChain(
 	return c
 }
 
-// filler is the subject of what makes holes.
-func (c *Chain) filler() string {
+// filler is the subject of what makes a hole. own: nobody else uses it.
+func (c *Chain) filler(seq uint64) (subject string, own bool) {
 	cfg := c.from.Config()
-	return fillerOf(&cfg)
+	return fillerOf(&cfg, seq)
+}
+
+// fillers is how many are stored before they are deleted.
+func (c *Chain) fillers() uint64 {
+	most := c.from.Config().MaxMsgsPer
+	if _, own := c.filler(0); own || most <= 0 {
+		return maxAhead
+	}
+	return min(maxAhead, uint64(most)) //nolint:gosec // above 0
 }
 
 // Run publishes until ctx ends. A failure is met by looking where the servers stand and going on from there; only
@@ -196,8 +205,9 @@ func (c *Chain) stand(ctx context.Context) (uint64, error) {
 	ours, err := c.from.Get(ctx, st.LastSeq)
 	switch {
 	case errors.Is(err, cutover.ErrNoRecord):
-		if string(theirs.Subject) == c.filler() { // its deletion did not get through
-			return st.LastSeq, removeMsg(ctx, c.conn, c.name, st.LastSeq)
+		if subject, _ := c.filler(st.LastSeq); string(theirs.Subject) == subject {
+			cfg := c.from.Config() // its deletion did not get through
+			return st.LastSeq, removeFiller(ctx, c.conn, &cfg, st.LastSeq)
 		}
 		return st.LastSeq, nil // it was removed here since
 	case err != nil:
@@ -272,10 +282,10 @@ func (w *window) upTo(ctx context.Context, seq uint64) error {
 func (w *window) fill(ctx context.Context, seq uint64) error {
 	for w.next <= seq {
 		first := w.next
-		last := min(seq, first+maxAhead-1)
-		filler := []byte(w.c.filler())
+		last := min(seq, first+w.c.fillers()-1)
 		for n := first; n <= last; n++ {
-			if err := w.publish(ctx, &cutover.Record{Seq: n, Subject: filler}); err != nil {
+			subject, _ := w.c.filler(n)
+			if err := w.publish(ctx, &cutover.Record{Seq: n, Subject: []byte(subject)}); err != nil {
 				return err
 			}
 		}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -13,18 +15,33 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover"
 )
 
-// fillerOf is a subject that a stream stores and that nobody uses, or the only one that it has.
-func fillerOf(cfg *server.StreamConfig) string {
+// fillerOf is a subject that a stream stores and that nobody uses, another one for each sequence, or the only one that it
+// has: then it is not the fillers' own. With a subject each, none makes the servers drop another by a limit for each
+// subject.
+func fillerOf(cfg *server.StreamConfig, seq uint64) (subject string, own bool) {
 	if len(cfg.Subjects) == 0 {
-		return cfg.Name
+		return cfg.Name, false
 	}
 	tokens := strings.Split(cfg.Subjects[0], ".")
 	for i, t := range tokens {
 		if t == "*" || t == ">" {
-			tokens[i] = "ehdb-filler"
+			tokens[i], own = "ehdb-filler-"+strconv.FormatUint(seq, 10), true
 		}
 	}
-	return strings.Join(tokens, ".")
+	return strings.Join(tokens, "."), own
+}
+
+// removeFiller deletes a filler. A stream that lets nobody delete messages, as a key-value bucket, may let purge a
+// subject.
+func removeFiller(ctx context.Context, conn *nats.Conn, cfg *server.StreamConfig, seq uint64) error {
+	if !cfg.DenyDelete {
+		return removeMsg(ctx, conn, cfg.Name, seq)
+	}
+	subject, own := fillerOf(cfg, seq)
+	if !own {
+		return fmt.Errorf("sequence %d is not here, and the servers let nobody delete it: deny_delete", seq)
+	}
+	return request(ctx, conn, "STREAM.PURGE."+cfg.Name, fmt.Sprintf(`{"filter":%q,"seq":%d}`, subject, seq+1))
 }
 
 var originField = []byte("\r\n" + cutover.HeaderOrigin + ":")
@@ -49,13 +66,12 @@ func Sweep(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.R
 		return 0, err
 	}
 	cfg := from.Config()
-	subject := fillerOf(&cfg)
 	sweep := func(r *cutover.Record) error {
-		if !isFiller(r, subject) {
+		if subject, _ := fillerOf(&cfg, r.Seq); !isFiller(r, subject) {
 			return nil
 		}
 		n++
-		return removeMsg(ctx, conn, cfg.Name, r.Seq)
+		return removeFiller(ctx, conn, &cfg, r.Seq)
 	}
 	// Nothing below our first message is here.
 	if err := below(ctx, to, theirs.FirstSeq, min(ours.FirstSeq, ours.LastSeq+1), sweep); err != nil {

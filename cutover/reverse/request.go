@@ -52,13 +52,14 @@ type apiError struct {
 
 func (e *apiError) Error() string { return fmt.Sprintf("%s: %s (%d)", e.subject, e.text, e.code) }
 
-// removeAll deletes the messages of the servers' stream from first to last.
+// removeAll deletes the fillers from first to last.
 func (c *Chain) removeAll(ctx context.Context, first, last uint64) error {
 	const atOnce = 32
 	var g errgroup.Group
 	g.SetLimit(atOnce)
+	cfg := c.from.Config()
 	for seq := first; seq <= last; seq++ {
-		g.Go(func() error { return removeMsg(ctx, c.conn, c.name, seq) })
+		g.Go(func() error { return removeFiller(ctx, c.conn, &cfg, seq) })
 	}
 	return g.Wait()
 }

@@ -16,7 +16,6 @@ const (
 	StatusPushBased       = "Consumer is push based"          // 409
 	StatusConsumerDeleted = "Consumer Deleted"                // 409
 	StatusShutdown        = "Server Shutdown"                 // 409
-	StatusLeaderChange    = "Leadership Change"               // 409
 	StatusBatchCompleted  = "Batch Completed"                 // 409
 	StatusMaxBytes        = "Message Size Exceeds MaxBytes"   // 409
 	StatusMaxWaiting      = "Exceeded MaxWaiting"             // 409
