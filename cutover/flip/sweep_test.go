@@ -31,13 +31,13 @@ func TestSweep(t *testing.T) {
 		_, err := js.PublishMsg(m)
 		check(t, err)
 	}
-	const filler = "orders.ehdb-filler"
-	publish(filler, "", true)     // 1
-	publish("orders.a", "", true) // 2: published by the chain, and removed here since
+	filler := func(seq int) string { return fmt.Sprint("orders.ehdb-filler-", seq) }
+	publish(filler(1), "", true)
+	publish("orders.a", "", true) // published by the chain, and removed here since
 	publish("orders.a", "x", true)
-	publish(filler, "", true)  // 4
-	publish(filler, "", false) // 5: a client's
-	publish(filler, "x", true) // 6: likewise, published by the chain
+	publish(filler(4), "", true)
+	publish(filler(5), "", false) // a client's
+	publish(filler(6), "x", true) // likewise, published by the chain
 	publish("orders.a", "x", true)
 	up := r.own.Stream("ORDERS")
 	info, err := up.Info(ctx)

@@ -52,7 +52,8 @@ func (p *Pilot) changed(s cutover.Scope) {
 }
 
 // settleTime is for how long behind the gateway's start the servers may still be storing what another gateway, before
-// it, had passed on when it ended. Nobody here has seen the acknowledgements of that, and nobody went around the gateway.
+// it, had passed on when it ended. Nobody here has seen the acknowledgements of that, and nobody went around the
+// gateway.
 const settleTime = 1500 * time.Millisecond
 
 // settled begins to compare a stream when that is over, unless its phase has changed.
@@ -110,8 +111,8 @@ func (p *Pilot) quiet(s cutover.Scope) {
 	}
 }
 
-// compare begins to compare a stream whose phase has changed so often. before is how many publishes had passed without an acknowledgement when its
-// acknowledgements began to be noted.
+// compare begins to compare a stream whose phase has changed so often. before is how many publishes had passed without
+// an acknowledgement when its acknowledgements began to be noted.
 func (p *Pilot) compare(s cutover.Scope, v *flip.View, change int, before uint64) {
 	reverse := v.Phase == flip.PhaseEHDB
 	noted, err := p.noted(v)

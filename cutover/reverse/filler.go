@@ -15,8 +15,8 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover"
 )
 
-// fillerOf is a subject that a stream stores and that nobody uses, another one for each sequence, or the only one that it
-// has: then it is not the fillers' own. With a subject each, none makes the servers drop another by a limit for each
+// fillerOf is a subject that a stream stores and that nobody uses, another one for each sequence, or the only one that
+// it has: then it is not the fillers' own. With a subject each, none makes the servers drop another by a limit for each
 // subject.
 func fillerOf(cfg *server.StreamConfig, seq uint64) (subject string, own bool) {
 	if len(cfg.Subjects) == 0 {
