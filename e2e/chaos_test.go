@@ -29,14 +29,8 @@ import (
 //	chaos_ledger what they know for certain
 //	chaos_check  what has to hold at the end
 
-// TestChaosSlice is a few seconds of chaos with seeds that stay.
-func TestChaosSlice(t *testing.T) {
-	t.Parallel() // it waits most of the time
-	chaosRun(t, 11, 8*time.Second)
-}
-
-// TestChaos is the whole of it: EHDB_CHAOS_SEED plays one seed again, EHDB_CHAOS_RUNS and EHDB_CHAOS_TIME say how many
-// seeds there are and for how long each.
+// TestChaos plays seeds: EHDB_CHAOS_SEED one again, EHDB_CHAOS_RUNS so many, EHDB_CHAOS_TIME for how long each. A run takes
+// about a minute beside that: gates have to fill, and everything is checked there and back.
 func TestChaos(t *testing.T) {
 	if os.Getenv("EHDB_SLOW") == "" {
 		t.Skip("takes minutes: set EHDB_SLOW=1")
