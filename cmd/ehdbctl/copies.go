@@ -2,6 +2,10 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,11 +18,12 @@ func (c *remote) shadowCommand() *cobra.Command {
 		Use: "shadow", Short: "Keep a copy of a stream, or stop that", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	var rate int64
+	rate := ""
 	for _, sub := range []struct{ use, short, what string }{
 		{"start", "Begin to copy a stream and to compare it", "the copy begins"},
 		{"stop", "Stop copying a stream and remove its copy", "the copy is removed"},
 		{"reset", "Remove a stream's copy and fill it anew", "the copy is filled anew"},
+		{"backfill", "Fill a copy that is behind at another rate, until the gateway ends", "the copy is filled at that rate"},
 	} {
 		s := &cobra.Command{
 			Use:   sub.use,
@@ -29,14 +34,44 @@ func (c *remote) shadowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				q := face.ShadowRequest{Actor: c.actor(), Scope: scope, Action: sub.use, Rate: rate}
+				n, err := perSecond(rate)
+				if err != nil {
+					return err
+				}
+				q := face.ShadowRequest{Actor: c.actor(), Scope: scope, Action: sub.use, Rate: n}
 				return c.change(cmd, "/shadow", q, sub.what)
 			},
 		}
-		s.Flags().Int64Var(&rate, "rate", 0, "bytes a second for the history; 0: as fast as it goes")
+		if sub.use != "stop" {
+			s.Flags().StringVar(&rate, "rate", "",
+				"how much a second is copied while the copy is behind: 50MB/s; else bus.copy_rate, with backfill no bound")
+		}
 		cmd.AddCommand(s)
 	}
 	return cmd
+}
+
+// perSecond takes a number of bytes a second: 50MB/s, 50MiB, 52428800. Nothing is 0.
+func perSecond(text string) (int64, error) {
+	number := strings.TrimSuffix(text, "/s")
+	if number == "" {
+		return 0, nil
+	}
+	unit := int64(1)
+	for _, u := range []struct {
+		name string
+		size int64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}} {
+		if n, ok := strings.CutSuffix(number, u.name); ok {
+			number, unit = n, u.size
+			break
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n <= 0 || n > math.MaxInt64/unit {
+		return 0, fmt.Errorf("--rate %s: give bytes a second, as 50MB/s or 64MiB", text)
+	}
+	return n * unit, nil
 }
 
 func (c *remote) throttleCommand() *cobra.Command {

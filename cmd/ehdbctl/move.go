@@ -298,7 +298,8 @@ func (c *remote) canaryCommand() *cobra.Command {
 				name, ok := strings.CutPrefix(c.scope, "consumer=")
 				i := strings.LastIndexByte(name, '/')
 				if !ok || i < 0 {
-					return errors.New("give --scope consumer=STREAM/NAME")
+					return errors.New("give --scope consumer=STREAM/NAME: a canary is one consumer. A whole stream is " +
+						"flipped, and comes back with rollback; subjects of a stream cannot be parted from it")
 				}
 				scope, err := cutover.ParseScope(name[:i])
 				if err != nil {
@@ -331,12 +332,19 @@ type streamMode struct {
 // modeCommand leads to the verbs that change a stream's mode.
 func (c *remote) modeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "mode [nats|shadow|ehdb]", Short: "Show the mode of the streams, or how to get one of them into another",
+		Use: "mode [nats|shadow|ehdb]", Short: "Show the mode of the streams, or get one of them into another",
+		Long: `Show the mode of the streams, or, with --scope, get a stream into another: with the verb that leads there
+(shadow start, shadow stop, flip, rollback), as that verb is by itself. Without --scope it is only said how.
+
+Exit code: 0 shown or done, 2 there is no such way from where the stream is, or refused, 1 it could not be done.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			st, err := c.status(cmd.Context())
 			if err != nil {
 				return err
+			}
+			if len(args) == 1 && c.scope != "" && !c.dry {
+				return c.setMode(cmd, st, face.Phase(args[0]))
 			}
 			list := []streamMode{}
 			for i := range st.Streams {
@@ -359,6 +367,44 @@ func (c *remote) modeCommand() *cobra.Command {
 			})
 		},
 	}
+}
+
+// setMode gets a stream into a mode.
+func (c *remote) setMode(cmd *cobra.Command, st *face.Status, to face.Phase) error {
+	scope, err := c.one(cmd.Context())
+	if err != nil {
+		return err
+	}
+	s := &face.StreamState{Scope: scope, Phase: face.PhaseNATS, Legal: []string{"shadow start"}}
+	for i := range st.Streams {
+		if st.Streams[i].Scope == scope {
+			s = &st.Streams[i]
+		}
+	}
+	switch verb := wayTo(s.Phase, to); verb {
+	case "":
+		return c.show(cmd.OutOrStdout(), s, func() {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is in %s\n", scope, s.Phase)
+		})
+	case "shadow start", "shadow stop":
+		q := face.ShadowRequest{Actor: c.actor(), Scope: scope, Action: strings.TrimPrefix(verb, "shadow ")}
+		return c.change(cmd, "/shadow", q, scope.String()+": "+verb)
+	case "flip":
+		var m face.Move
+		q := face.FlipRequest{Actor: c.actor(), Scope: scope, Retries: 3}
+		if err := c.post(cmd.Context(), "/flip", q, &m); err != nil {
+			return err
+		}
+		return c.moved(cmd, &m)
+	case "rollback":
+		return c.rollback(cmd, s, face.RollbackRequest{})
+	}
+	if to == face.PhaseCanary {
+		return &exitError{exitNoGo, errors.New("a canary is of one consumer: ehdbctl canary add --scope consumer=" +
+			scope.String() + "/NAME")}
+	}
+	return &exitError{exitNoGo, fmt.Errorf("%s is in %s: there is no way to %s; legal: %s", scope, s.Phase, to,
+		strings.Join(s.Legal, ", "))}
 }
 
 // way is the verb that leads a stream to a mode.

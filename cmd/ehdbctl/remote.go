@@ -194,8 +194,12 @@ func (c *remote) actor() face.Actor { return face.Actor{By: c.by, Reason: c.reas
 // one is the stream that --scope names.
 func (c *remote) one(ctx context.Context) (cutover.Scope, error) {
 	name := strings.TrimPrefix(c.scope, "stream=")
-	if name == "" {
+	switch kind, _, _ := strings.Cut(name, "="); {
+	case name == "":
 		return cutover.Scope{}, errors.New("--scope is missing: which stream?")
+	case kind == "consumer" || kind == "subject":
+		return cutover.Scope{}, fmt.Errorf("--scope %s: this is done to whole streams: a stream's messages have one "+
+			"sequence, which subjects and consumers share (one consumer: ehdbctl canary)", c.scope)
 	}
 	if !strings.Contains(name, "*") {
 		return cutover.ParseScope(name)

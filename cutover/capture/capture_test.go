@@ -357,7 +357,7 @@ func TestCapturePace(t *testing.T) {
 	busy.Store(true)
 	began := time.Now()
 	c := w.capture("S", func(o *Options) {
-		o.Rate = 100_000
+		o.Rate = 100_000_000
 		o.Busy = func() string {
 			if busy.Load() {
 				return "the disk is busy"
@@ -369,6 +369,7 @@ func TestCapturePace(t *testing.T) {
 	if st := c.Status(); st.Reason != "the disk is busy" || st.Applied != 0 {
 		t.Errorf("status %+v", st)
 	}
+	c.SetRate(100_000)
 	busy.Store(false)
 	w.equal(c)
 	if took := time.Since(began); took < 700*time.Millisecond {

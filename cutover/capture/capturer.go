@@ -51,7 +51,7 @@ const (
 type Capturer struct {
 	o      Options
 	log    *slog.Logger
-	pace   *rate.Limiter // nil: no bound
+	pace   atomic.Pointer[rate.Limiter] // nil: no bound
 	queue  *queue
 	status status
 	paused atomic.Pointer[string]
@@ -96,12 +96,19 @@ func New(o Options) *Capturer {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Capturer{o: o, log: o.Logger.With(slog.String("stream", o.Scope.String()))}
-	if o.Rate > 0 {
-		c.pace = rate.NewLimiter(rate.Limit(o.Rate), max(o.Rate/4, 1)) //nolint:mnd // a quarter of a second's
-	}
+	c.SetRate(o.Rate)
 	c.queue = newQueue(o.Queue, o.QueueBytes, &c.status.counts)
 	c.status.enter(StateWaiting, "not started")
 	return c
+}
+
+// SetRate bounds what is copied while it is behind from now on, in bytes per second; 0: no bound.
+func (c *Capturer) SetRate(bytes int) {
+	if bytes <= 0 {
+		c.pace.Store(nil)
+		return
+	}
+	c.pace.Store(rate.NewLimiter(rate.Limit(bytes), max(bytes/4, 1))) //nolint:mnd // a quarter of a second's
 }
 
 // Start begins to copy, in the background. A capturer that runs goes on.

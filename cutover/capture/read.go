@@ -44,11 +44,12 @@ func (c *Capturer) read(ctx context.Context, to cutover.Copy, w *writer) error {
 
 // slowDown waits until as much as batch may be copied, while the standby is behind.
 func (c *Capturer) slowDown(ctx context.Context, batch []cutover.Record) error {
-	if err := c.yield(ctx); err != nil || c.pace == nil {
+	pace := c.pace.Load() // it may be another one for the next batch
+	if err := c.yield(ctx); err != nil || pace == nil {
 		return err
 	}
-	for size := total(batch); size > 0; size -= c.pace.Burst() {
-		if err := c.pace.WaitN(ctx, min(size, c.pace.Burst())); err != nil {
+	for size := total(batch); size > 0; size -= pace.Burst() {
+		if err := pace.WaitN(ctx, min(size, pace.Burst())); err != nil {
 			return context.Cause(ctx)
 		}
 	}

@@ -322,8 +322,13 @@ func (a *api) shadow(r *http.Request) (any, error) {
 	if err := acted(q.Actor, q.Scope); err != nil {
 		return nil, err
 	}
+	if q.Rate < 0 {
+		return nil, bad("rate: %d is no number of bytes a second", q.Rate)
+	}
 	out := done{Done: true}
 	switch arg := q.Scope.Flag(); q.Action {
+	case "backfill":
+		out.Undo, out.Next = "ehdbctl shadow backfill "+arg, "ehdbctl status --watch "+arg
 	case "start":
 		out.Undo, out.Next = "ehdbctl shadow stop "+arg, "ehdbctl status "+arg
 	case "stop":
@@ -331,7 +336,7 @@ func (a *api) shadow(r *http.Request) (any, error) {
 	case "reset":
 		out.Next = "ehdbctl diff create " + arg
 	default:
-		return nil, bad("action: give start, stop or reset")
+		return nil, bad("action: give start, stop, reset or backfill")
 	}
 	return out, a.Engine.Shadow(r.Context(), q)
 }

@@ -136,8 +136,10 @@ type CompleteRequest struct {
 type ShadowRequest struct {
 	Actor
 	Scope  cutover.Scope `json:"scope"`
-	Action string        `json:"action"`         // start, stop, reset
-	Rate   int64         `json:"rate,omitempty"` // bytes a second for the history; 0: no limit
+	Action string        `json:"action"` // start, stop, reset, backfill
+	// Rate bounds what is copied while the copy is behind, in bytes a second, until the gateway ends; 0: as configured,
+	// with backfill no bound.
+	Rate int64 `json:"rate,omitempty"`
 }
 
 // CanaryRequest asks for a consumer to be served from here.

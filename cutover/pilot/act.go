@@ -303,13 +303,23 @@ func (p *Pilot) Complete(ctx context.Context, r face.CompleteRequest) error {
 // Shadow implements face.Engine.
 func (p *Pilot) Shadow(ctx context.Context, r face.ShadowRequest) error {
 	if r.Action == "start" {
-		return p.engine.Watch(ctx, r.Scope, r.By)
+		if err := p.engine.Watch(ctx, r.Scope, r.By); err != nil || r.Rate == 0 {
+			return err
+		}
+		r.Action = "backfill"
 	}
 	v, err := p.engine.View(r.Scope)
 	if err != nil {
 		return unknown(err)
 	}
 	switch r.Action {
+	case "backfill":
+		c, ok := v.Capture.(*capture.Capturer)
+		if !ok || v.Phase != flip.PhaseShadow {
+			return fmt.Errorf("%w: %s is in phase %s: only a shadow is filled", face.ErrRefused, r.Scope, v.Phase)
+		}
+		c.SetRate(int(r.Rate))
+		return nil
 	case "stop":
 		return refused(p.engine.Forget(ctx, r.Scope, r.By))
 	case "reset":
@@ -317,13 +327,16 @@ func (p *Pilot) Shadow(ctx context.Context, r face.ShadowRequest) error {
 		if !ok || v.Phase != flip.PhaseShadow {
 			return fmt.Errorf("%w: %s is in phase %s: only a shadow can be reset", face.ErrRefused, r.Scope, v.Phase)
 		}
+		if r.Rate > 0 {
+			c.SetRate(int(r.Rate))
+		}
 		if err := c.Reset(ctx); err != nil {
 			return err
 		}
 		p.changed(r.Scope)
 		return nil
 	}
-	return fmt.Errorf("%w: %q is not one of start, stop, reset", face.ErrRefused, r.Action)
+	return fmt.Errorf("%w: %q is not one of start, stop, reset, backfill", face.ErrRefused, r.Action)
 }
 
 // Canary implements face.Engine.

@@ -87,6 +87,7 @@ func (c *Config) settle(f *flags, lookupEnv func(string) (string, bool)) error {
 		return errors.New(strings.Join(file.warnings, "\n")) // as nats-server does: who checks wants to hear of it
 	}
 	c.Warnings = append(c.Warnings, file.warnings...)
+	c.unused(lookupEnv)
 	c.Accounts = accountLinks(file)
 	if err := mapped(c.Accounts); err != nil {
 		return err
