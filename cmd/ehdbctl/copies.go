@@ -23,7 +23,10 @@ func (c *remote) shadowCommand() *cobra.Command {
 		{"start", "Begin to copy a stream and to compare it", "the copy begins"},
 		{"stop", "Stop copying a stream and remove its copy", "the copy is removed"},
 		{"reset", "Remove a stream's copy and fill it anew", "the copy is filled anew"},
-		{"backfill", "Fill a copy that is behind at another rate, until the gateway ends", "the copy is filled at that rate"},
+		{
+			"backfill", "Fill a copy that is behind at another rate, until the gateway ends",
+			"the copy is filled at that rate",
+		},
 	} {
 		s := &cobra.Command{
 			Use:   sub.use,
@@ -44,7 +47,7 @@ func (c *remote) shadowCommand() *cobra.Command {
 		}
 		if sub.use != "stop" {
 			s.Flags().StringVar(&rate, "rate", "",
-				"how much a second is copied while the copy is behind: 50MB/s; else bus.copy_rate, with backfill no bound")
+				"what is copied a second while the copy is behind: 50MB/s; else bus.copy_rate, with backfill no bound")
 		}
 		cmd.AddCommand(s)
 	}

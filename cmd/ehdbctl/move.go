@@ -254,7 +254,8 @@ func (c *remote) completeCommand() *cobra.Command {
 		Use: "complete", Short: "Give up the way back of a stream: this cannot be undone",
 		Long: `Give up the way back of a stream: the servers are not kept equal any more. This cannot be undone. It is
 behind all gates and G24: the stream has been served from here for long enough and over a restart, the servers are
-equal, somebody else approves (--approved-by), and it is said which credentials of the servers are to be retired (--retire).
+equal, somebody else approves (--approved-by), and it is said which credentials of the servers are to be retired
+(--retire).
 
 Exit code: 0 done, 2 refused, 1 it could not be done.`,
 		Args: cobra.NoArgs,
@@ -298,8 +299,8 @@ func (c *remote) canaryCommand() *cobra.Command {
 				name, ok := strings.CutPrefix(c.scope, "consumer=")
 				i := strings.LastIndexByte(name, '/')
 				if !ok || i < 0 {
-					return errors.New("give --scope consumer=STREAM/NAME: a canary is one consumer. A whole stream is " +
-						"flipped, and comes back with rollback; subjects of a stream cannot be parted from it")
+					return errors.New("give --scope consumer=STREAM/NAME: a canary is one consumer. A whole stream " +
+						"is flipped, and comes back with rollback; subjects of a stream cannot be parted from it")
 				}
 				scope, err := cutover.ParseScope(name[:i])
 				if err != nil {

@@ -10,14 +10,16 @@ type Variable struct {
 	Name, Instead string
 }
 
-// Variables are those, by name. Whoever moves a deployment finds them in the log rather than wonder why they do nothing.
+// Variables are those, by name. Whoever moves a deployment finds them in the log rather than wonder why they do
+// nothing.
 func Variables() []Variable { return slices.Clone(variables) }
 
 const (
-	oneProcess = "the gateway is the writer: clients connect to its client port, and ehdb.shards says how many shards it has"
-	inTheLog   = "positions of consumers are records of the log: they are durable, and none falls back"
-	bounded    = "the copy's queue has a bound of its own, waits, and then writes inline; nothing is dropped"
-	stopping   = "a stop answers whoever waits and seals; lame_duck_duration and terminationGracePeriodSeconds bound it"
+	oneProcess = "the gateway is the writer: clients connect to its client port, and ehdb.shards says how many shards " +
+		"it has"
+	inTheLog = "positions of consumers are records of the log: they are durable, and none falls back"
+	bounded  = "the copy's queue has a bound of its own, waits, and then writes inline; nothing is dropped"
+	stopping = "a stop answers whoever waits and seals; lame_duck_duration and terminationGracePeriodSeconds bound it"
 )
 
 var variables = []Variable{
@@ -57,7 +59,8 @@ var variables = []Variable{
 func (c *Config) unused(lookupEnv func(string) (string, bool)) {
 	for _, v := range variables {
 		if text, ok := lookupEnv(v.Name); ok && text != "" {
-			c.Warnings = append(c.Warnings, fmt.Sprintf("%s in the environment is not used here: %s", v.Name, v.Instead))
+			c.Warnings = append(c.Warnings,
+				fmt.Sprintf("%s in the environment is not used here: %s", v.Name, v.Instead))
 		}
 	}
 }
