@@ -256,11 +256,32 @@ func TestPauseAndNoWayBack(t *testing.T) {
 	d.refused("LOOK  $G/ORDERS can be rolled back without a loss", "doctor")
 	d.refused("--no-reverse-shadow", "rollback", "--scope", "ORDERS")
 	d.phase(face.PhaseEHDB)
-	d.does("lost 7", "rollback", "--scope", "ORDERS", "--emergency")
+	out, err := d.run("rollback", "--scope", "ORDERS", "--emergency")
+	if noErr(t, err); !strings.Contains(out, "lost 7") || !strings.Contains(out, "NEXT  ehdbctl shadow reset --scope '$G/ORDERS'") {
+		t.Errorf("%s", out)
+	}
 	d.phase(face.PhaseShadow)
+
+	// The copy has what was lost: wherever somebody looks, the remedy is named.
+	const remedy = "ehdbctl shadow reset --scope '$G/ORDERS' fills it anew"
+	d.does(remedy, "status")
+	d.refused(remedy, "doctor")
+	d.refused(remedy, "flip", "--scope", "ORDERS", "--dry-run")
+	until(t, "G3 says so", 20*time.Second, func() error {
+		_, err := d.run("gates", "--scope", "ORDERS", "--explain", "G3")
+		if err == nil || strings.Contains(err.Error(), remedy) {
+			return nil
+		}
+		return err
+	})
+	d.does("NEXT", "shadow", "reset", "--scope", "ORDERS")
+	if s, err := d.stream("ORDERS"); err != nil || s.Leftover != "" {
+		t.Errorf("%+v %v", s, err)
+	}
+	d.ready()
 	events, err := d.run("events")
 	noErr(t, err)
-	for _, want := range []string{"copying is paused", "copying goes on", "without a way back: the servers are not kept equal"} {
+	for _, want := range []string{"the copy is filled anew", "copying is paused", "copying goes on", "without a way back: the servers are not kept equal"} {
 		if !strings.Contains(events, want) {
 			t.Errorf("no %q in\n%s", want, events)
 		}

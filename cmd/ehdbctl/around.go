@@ -369,6 +369,9 @@ func (*remote) diagnoseStream(st *face.Status, s *face.StreamState, say func(ok 
 		say(true, fmt.Sprintf("a flip of %s by %s waits for %s, until %s", s.Scope, p.By, p.Waits,
 			p.Until.Format(time.DateTime)), "")
 	}
+	if s.Leftover != "" {
+		say(false, s.Scope.String()+" has a copy of what the servers have", s.Leftover)
+	}
 	switch o := s.Observed; {
 	case o == nil:
 	case o.Kept != "":

@@ -79,6 +79,9 @@ func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
 		fmt.Fprintf(w, "  postponed since %s by %s%s; given up at %s\n", p.Since.Format(time.DateTime), p.By,
 			prefixed(": ", p.Reason), p.Until.Format(time.DateTime))
 	}
+	if s.Leftover != "" {
+		fmt.Fprintf(w, "  leftover  %s\n", s.Leftover)
+	}
 	if o := s.Observed; o != nil {
 		fmt.Fprintf(w, "  observed  %s\n", observedUntil(o, st.At))
 		if o.Kept != "" {

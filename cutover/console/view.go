@@ -235,6 +235,8 @@ func (s *stream) judge() (tone, string) {
 		return bad, s.observedTrouble()
 	case s.LastErr != "":
 		return bad, s.LastErr
+	case s.Leftover != "":
+		return bad, s.Leftover
 	case s.Copy.Error != "":
 		return bad, "the copy does not follow: " + s.Copy.Error
 	case s.Back.Possible && !s.Back.Lossless && s.ReversibleUntil != "":

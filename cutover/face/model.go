@@ -123,6 +123,8 @@ type StreamState struct {
 	Fences  []Fence        `json:"fences"` // the latest last
 	// Canaries are the consumers that are served from here while the servers have the say about the stream.
 	Canaries []Canary `json:"canaries,omitempty"`
+	// Leftover says that the copy has what an emergency rollback has lost, and what to do; empty: it has not.
+	Leftover string `json:"leftover,omitempty"`
 	// Observed is the observation behind a flip; nil: there is none.
 	Observed *Observation `json:"observed,omitempty"`
 	// Postponed is a flip that waits; nil: none does.

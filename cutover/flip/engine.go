@@ -132,6 +132,7 @@ type stream struct {
 	from     uint64 // the last sequence before the gateway had the say
 	undone   int    // what the servers' consumers had not done with then, if it is oneWay
 	observed *Observation
+	leftover bool // Move.Leftover of the last rollback, and the copy was not reset since
 }
 
 // Open reads the journal and takes up what it says: streams that are served from here are so before Open returns.
@@ -178,7 +179,7 @@ func (e *Engine) resume(ctx context.Context, name cutover.Scope, st *standing) e
 	if err != nil {
 		return err
 	}
-	s.lastMove = st.move
+	s.lastMove, s.leftover = st.move, st.leftover
 	if !st.here {
 		err := c.SetRole(ctx, cutover.Standby)                  // a rollback may have ended in the middle
 		if err != nil && !errors.Is(err, cutover.ErrNoStream) { // it may have ended before the copy was made anew

@@ -126,13 +126,14 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 	}
 	entry := &Entry{
 		Scope: s.name, Event: EventRollback, Last: m.Last, By: o.By, Reason: o.Reason, Dormant: rest.dormant,
+		Leftover: m.Leftover,
 	}
 	if err := e.record(entry); err != nil {
 		return e.keep(s, err)
 	}
 	m.Epoch = entry.Epoch
 	e.step(RollbackRecorded)
-	m.Fence = e.release(s, h, rest, since)
+	m.Fence = e.release(s, h, rest, since, m)
 	m.At = time.Now()
 	if e.ctx.Err() == nil { // else something may be left to do
 		e.released(s, m)
@@ -145,12 +146,14 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 
 // release lets the servers serve a stream that they have the say about again. It returns for how long what concerns the
 // stream was held.
-func (e *Engine) release(s *stream, h *authority, rest remainder, since time.Time) (held time.Duration) {
+func (e *Engine) release(
+	s *stream, h *authority, rest remainder, since time.Time, m *Move,
+) (held time.Duration) {
 	// Before the copy grows again, and before consumers there deliver to clients.
 	h.halt()
 	e.observed(s, nil)
 	e.mu.Lock()
-	s.oneWay, s.undone = false, 0
+	s.oneWay, s.undone, s.leftover = false, 0, m.Leftover
 	e.mu.Unlock()
 	if err := e.enter(s, PhaseShadow); err != nil { // the subjects were good before
 		e.o.Logger.Error("Routes: {error}", slog.Any("error", err))
@@ -236,6 +239,8 @@ func (e *Engine) handBack(
 		if m.Lost == 0 { // else standDown knows better
 			m.Lost = last - min(last, st.LastSeq)
 		}
+		forked := h.chain == nil || errors.Is(h.chain.Status().Err, reverse.ErrForked)
+		m.Leftover = last > st.LastSeq || forked && last > 0 // standDown has deleted one that is to be made anew
 		e.mu.Lock()
 		m.Duplicates = s.undone
 		e.mu.Unlock()

@@ -38,6 +38,7 @@ const (
 	EventPause          Event = "pause"           // copying stops; without a stream: of all
 	EventResume         Event = "resume"          // that is over
 	EventStart          Event = "start"           // the gateway started, with streams that it has the say about
+	EventReset          Event = "reset"           // the copy is filled anew
 	EventAccepted       Event = "accepted"        // the observation of a flip has ended, the gateway keeps the say
 	EventKept           Event = "kept"            // a flip was to be taken back by itself, and could not be
 	EventDrill          Event = "drill"           // a drill begins, or has ended
@@ -59,6 +60,8 @@ type Entry struct {
 	Undone int `json:"undone,omitempty"`
 	// Dormant are the consumers that a rollback makes anew on the servers.
 	Dormant []cutover.ConsumerCopy `json:"dormant,omitempty"`
+	// Leftover is of EventRollback, as of its Move.
+	Leftover bool `json:"leftover,omitempty"`
 	// Move is what the move came to, of EventReleased.
 	Move *Move `json:"move,omitempty"`
 	// Until is of EventFlip: until when it is observed, and Gates those that take it back meanwhile.
@@ -189,6 +192,7 @@ type standing struct {
 	until                   time.Time // of the observation of the last flip; zero: it is not observed any more
 	gates                   []string  // Entry.Gates
 	kept                    string    // Entry.Kept
+	leftover                bool      // Entry.Leftover, and the copy was not reset since
 }
 
 // standings replays the journal.
@@ -222,7 +226,9 @@ func standings(entries []Entry) (of map[cutover.Scope]*standing, epoch uint64) {
 			s.until, s.gates, s.kept = e.Until, e.Gates, ""
 		case EventRollback:
 			s.open, s.here, s.last, s.since, s.dormant, s.oneWay = "", false, e.Last, e.Time, e.Dormant, false
-			s.until = time.Time{}
+			s.until, s.leftover = time.Time{}, e.Leftover
+		case EventReset:
+			s.leftover = false
 		case EventReleased:
 			s.dormant, s.move = nil, cmp.Or(e.Move, s.move)
 		case EventComplete:

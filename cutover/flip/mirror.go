@@ -59,6 +59,9 @@ const (
 	mirrorRetry = 250 * time.Millisecond
 	mirrorTime  = 5 * time.Second // of one round
 	forgetAfter = 30 * time.Second
+	// mirrorPatience is how long the servers' consumer may be elsewhere before that is said: what a busy server has not
+	// given out, or counted, at once, it has a moment later.
+	mirrorPatience = 2 * time.Second
 )
 
 // newMirror makes the mirror of a canary, which does nothing before startMirror.
@@ -172,12 +175,12 @@ func (m *mirror) run(ctx context.Context) {
 	t := time.NewTicker(mirrorEvery)
 	defer t.Stop()
 	var left []waiting
-	said := ""
+	said, since := "", time.Now()
 	for {
 		left = append(left, m.take()...)
 		err := m.round(ctx, left)
 		if err == nil {
-			left, said = left[:0], ""
+			left, said, since = left[:0], "", time.Now()
 			m.mu.Lock()
 			m.inRound = 0
 			m.mu.Unlock()
@@ -187,7 +190,7 @@ func (m *mirror) run(ctx context.Context) {
 		}
 		if err != nil {
 			m.c.met(err)
-			if text := err.Error(); text != said {
+			if text := err.Error(); text != said && time.Since(since) > mirrorPatience {
 				said = text
 				m.log.Warn("Consumer {consumer} of {stream} on the servers is not where it is here: {error}",
 					slog.String("consumer", m.c.Consumer), slog.String("stream", m.s.name.String()),

@@ -115,7 +115,7 @@ func (p *Plan) digest(cfg server.StreamConfig) {
 // refusals is why a stream may not be moved now.
 func (e *Engine) refusals(ctx context.Context, s *stream, to cutover.Role) (list []string) {
 	e.mu.Lock()
-	cfg, phase, oneWay := s.config, s.phase, s.oneWay
+	cfg, phase, oneWay, left := s.config, s.phase, s.oneWay, s.leftover
 	e.mu.Unlock()
 	want := PhaseShadow
 	if to == cutover.Standby {
@@ -132,6 +132,9 @@ func (e *Engine) refusals(ctx context.Context, s *stream, to cutover.Role) (list
 	}
 	if to == cutover.Authority {
 		list = append(list, Unsupported(&cfg)...)
+		if left && phase == want {
+			list = append(list, leftover(s.name))
+		}
 		if why := e.pausing(s); why != "" {
 			list = append(list, "copying is paused: "+why+" (ehdbctl resume)")
 		}

@@ -21,6 +21,8 @@ type Status struct {
 	Rollback Bound
 	LastErr  string // of the last attempt to move it
 	LastMove *Move
+	// Leftover says that the copy has what an emergency rollback has lost, and what to do; empty: it has not.
+	Leftover string
 }
 
 // Status returns how a stream stands.
@@ -40,9 +42,33 @@ func (e *Engine) Status(name cutover.Scope) (*Status, error) {
 		Scope: name, Phase: s.phase, Since: s.since, Epoch: e.epoch, Ours: s.ours, Here: here, Counts: s.notes.Counts(),
 		Rollback: bound, LastErr: s.lastErr, LastMove: s.lastMove,
 	}
+	if s.leftover {
+		st.Leftover = leftover(name)
+	}
 	if s.here != nil && s.here.chain != nil {
 		r := s.here.chain.Status()
 		st.Reverse = &r
 	}
 	return st, nil
+}
+
+// leftover is what to do about a copy that has what the servers have lost.
+func leftover(name cutover.Scope) string {
+	return "the copy has messages that the emergency rollback has lost, so it differs from the servers for good: ehdbctl " +
+		"shadow reset " + name.Flag() + " fills it anew (look at what is to be saved before: ehdbctl diff findings)"
+}
+
+// Renewed notes that the copy of a stream is filled anew.
+func (e *Engine) Renewed(name cutover.Scope, o MoveOptions) error {
+	s, err := e.find(name)
+	if err != nil {
+		return err
+	}
+	if err := e.record(&Entry{Scope: name, Event: EventReset, By: o.By, Reason: o.Reason}); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	s.leftover = false
+	e.mu.Unlock()
+	return nil
 }

@@ -49,7 +49,9 @@ type Move struct {
 	Inexact    []string // consumers that may deliver something once more
 	Duplicates int      // at most so many messages are delivered once more
 	Lost       uint64   // messages that the servers lack: after an emergency only
-	At         time.Time
+	// Leftover: the copy here has messages that the servers do not, so they differ until it is reset.
+	Leftover bool `json:",omitempty"`
+	At       time.Time
 }
 
 var (

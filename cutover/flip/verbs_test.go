@@ -87,9 +87,26 @@ func TestNoReverseShadow(t *testing.T) {
 	}
 	m, err = r.engine.Rollback(ctx, name, flip.MoveOptions{Emergency: true})
 	check(t, err)
-	if m.Lost != 7 || m.Last != 20 || m.Duplicates != 20 {
+	if m.Lost != 7 || m.Last != 20 || m.Duplicates != 20 || !m.Leftover {
 		t.Errorf("%+v", m)
 	}
+	left := func(want bool) { // the copy has what was lost: it is to be reset before it is taken over again
+		t.Helper()
+		st, err := r.engine.Status(name)
+		check(t, err)
+		plan, err := r.engine.PlanFlip(ctx, name, &flip.MoveOptions{})
+		check(t, err)
+		const remedy = "ehdbctl shadow reset --scope '$G/S' fills it anew"
+		if strings.Contains(st.Leftover, remedy) != want || strings.Contains(strings.Join(plan.Refusal, "; "), remedy) != want {
+			t.Errorf("%q, %q", st.Leftover, plan.Refusal)
+		}
+	}
+	left(true)
+	r.engine.Close()
+	r.open()
+	left(true)
+	check(t, r.engine.Renewed(name, flip.MoveOptions{By: "ann"}))
+	left(false)
 	if ack, err := js.Publish(ctx, "s", nil); err != nil || ack.Sequence != 21 {
 		t.Error(ack, err)
 	}

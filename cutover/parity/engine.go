@@ -115,6 +115,7 @@ func (e *Engine) Attach(s Stream) error {
 	defer e.mu.Unlock()
 	if was := e.streams[s.Scope]; was != nil {
 		w.lags, w.total = was.lags, was.totals()
+		w.last = was.until(w)
 	} else {
 		w.lags = &lags{}
 	}
@@ -122,6 +123,17 @@ func (e *Engine) Attach(s Stream) error {
 	e.streams[s.Scope] = w
 	e.hurry()
 	return nil
+}
+
+// until is what is shown of a stream until it was compared as next has it: what it was before, with its age. It says
+// nothing of all records, nor of consumers that another side serves.
+func (w *watch) until(next *watch) Status {
+	st := w.status()
+	st.Attached, st.Complete, st.settled = next.attached, time.Time{}, 0
+	if st.Reverse != next.s.Reverse {
+		st.Consumers, st.DeliveryAt = nil, time.Time{}
+	}
+	return st
 }
 
 // hurry makes Run compare now.

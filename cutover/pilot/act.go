@@ -271,6 +271,9 @@ func moved(m *flip.Move) *face.Move {
 	if m.To == cutover.Standby {
 		out.To, out.Undo = "nats", "ehdbctl flip "+m.Scope.Flag()
 	}
+	if m.Leftover {
+		out.Next = "ehdbctl shadow reset " + m.Scope.Flag()
+	}
 	return out
 }
 
@@ -331,6 +334,9 @@ func (p *Pilot) Shadow(ctx context.Context, r face.ShadowRequest) error {
 			c.SetRate(int(r.Rate))
 		}
 		if err := c.Reset(ctx); err != nil {
+			return err
+		}
+		if err := p.engine.Renewed(r.Scope, flip.MoveOptions{By: r.By, Reason: r.Reason}); err != nil {
 			return err
 		}
 		p.changed(r.Scope)

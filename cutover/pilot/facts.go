@@ -117,6 +117,14 @@ func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, q *question) (ga
 	if q.observed != nil {
 		q.observed.facts(p, c)
 	}
+	if st, err := p.engine.Status(scope); err == nil && st.Leftover != "" {
+		for _, name := range []string{gate.Diverged, gate.DigestEqual} {
+			if f, ok := c.facts[name]; ok {
+				f.Detail = strings.TrimPrefix(f.Detail+"; "+st.Leftover, "; ")
+				c.facts[name] = f
+			}
+		}
+	}
 	return c.facts, nil
 }
 

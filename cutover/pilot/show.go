@@ -77,6 +77,8 @@ func verdict(st *face.Status) string {
 			return st.Hooks.Problems[0]
 		case failedCanary(s) != "":
 			return fmt.Sprintf("%s: %s", s.Scope, failedCanary(s))
+		case s.Leftover != "":
+			return fmt.Sprintf("%s: %s", s.Scope, s.Leftover)
 		case s.Copy.Error != "":
 			return fmt.Sprintf("%s: the copy does not follow: %s", s.Scope, s.Copy.Error)
 		case s.Phase == face.PhaseEHDB && !s.Back.Lossless:
@@ -145,6 +147,9 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 		if s.Observed.Kept != "" {
 			s.Next = "ehdbctl rollback " + scope.Flag()
 		}
+	}
+	if s.Leftover = st.Leftover; s.Leftover != "" && s.Authority == "nats" {
+		s.Next = "ehdbctl shadow reset " + scope.Flag()
 	}
 	if s.Postponed = p.postponement(scope); s.Postponed != nil {
 		arg := " " + scope.Flag()
@@ -363,6 +368,7 @@ func event(id uint64, e *flip.Entry) face.Event {
 		flip.EventPostponed: "a flip is ready and waits", flip.EventHook: "a hook was run",
 		flip.EventVeto: "a hook has refused it, nothing has changed", flip.EventPause: "copying is paused",
 		flip.EventResume: "copying goes on", flip.EventStart: "the gateway started",
+		flip.EventReset:    "the copy is filled anew",
 		flip.EventAccepted: "the flip is accepted: it is not taken back by itself",
 		flip.EventKept:     "the flip was to be taken back by itself, and was NOT: " + e.Kept,
 		flip.EventDrill:    "a drill",
