@@ -229,23 +229,10 @@ type remainder struct {
 func (e *Engine) handBack(
 	ctx context.Context, s *stream, h *authority, o *MoveOptions, m *Move,
 ) (rest remainder, err error) {
-	last, _ := s.copy.Progress()
 	if o.Emergency {
-		st, err := s.up.State(ctx, false)
-		if err != nil {
-			return rest, err
-		}
-		m.Last = st.LastSeq
-		if m.Lost == 0 { // else standDown knows better
-			m.Lost = last - min(last, st.LastSeq)
-		}
-		forked := h.chain == nil || errors.Is(h.chain.Status().Err, reverse.ErrForked)
-		m.Leftover = last > st.LastSeq || forked && last > 0 // standDown has deleted one that is to be made anew
-		e.mu.Lock()
-		m.Duplicates = s.undone
-		e.mu.Unlock()
-		return rest, nil
+		return rest, e.asItIs(ctx, s, h, m)
 	}
+	last, _ := s.copy.Progress()
 	m.Last = last
 	if err := h.chain.Reach(ctx, last); err != nil {
 		return rest, err
@@ -293,6 +280,26 @@ func (e *Engine) handBack(
 	rest.dormant, err = h.ghosts.Dormant(ctx)
 	e.step(RollbackEqual)
 	return rest, err
+}
+
+// asItIs leaves the servers where they are, and says what that loses.
+func (e *Engine) asItIs(ctx context.Context, s *stream, h *authority, m *Move) error {
+	last, _ := s.copy.Progress()
+	st, err := s.up.State(ctx, false)
+	if err != nil {
+		return err
+	}
+	m.Last = st.LastSeq
+	if m.Lost == 0 { // else standDown knows better
+		m.Lost = last - min(last, st.LastSeq)
+	}
+	e.mu.Lock()
+	m.Duplicates = s.undone
+	own := last > s.from // something was published here; standDown has deleted a copy that is to be made anew
+	e.mu.Unlock()
+	apart := h.chain == nil || errors.Is(h.chain.Status().Err, reverse.ErrForked)
+	m.Leftover = last > st.LastSeq || apart && own
+	return nil
 }
 
 // agree waits until the consumers upstream would deliver nothing again that is done here. Those that push come there by

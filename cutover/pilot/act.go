@@ -178,8 +178,8 @@ func (p *Pilot) depart(ctx context.Context, r face.FlipRequest, until time.Time)
 		return out, nil
 	}
 	back, err := p.Rollback(ctx, face.RollbackRequest{Actor: r.Actor, Scope: r.Scope, MaxFence: r.MaxFence})
-	if err != nil {
-		return nil, errors.New("it was flipped, and is not given back: " + err.Error()) // not refused: something has changed
+	if err != nil { // not refused: something has changed
+		return nil, errors.New("it was flipped, and is not given back: " + err.Error())
 	}
 	return back, nil
 }

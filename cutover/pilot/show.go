@@ -142,20 +142,7 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 	if v.Phase == flip.PhaseShadow {
 		s.Copy.Paused = p.engine.Paused(scope)
 	}
-	if s.Observed = p.observation(scope); s.Observed != nil && s.Phase == face.PhaseEHDB && s.Busy == "" {
-		s.Legal = append(s.Legal, "flip accept")
-		if s.Observed.Kept != "" {
-			s.Next = "ehdbctl rollback " + scope.Flag()
-		}
-	}
-	if s.Leftover = st.Leftover; s.Leftover != "" && s.Authority == "nats" {
-		s.Next = "ehdbctl shadow reset " + scope.Flag()
-	}
-	if s.Postponed = p.postponement(scope); s.Postponed != nil {
-		arg := " " + scope.Flag()
-		s.Busy, s.Legal = "flip: postponed, waits for "+s.Postponed.Waits, []string{"flip go", "flip abort"}
-		s.Undo, s.Next = "ehdbctl flip abort"+arg, "ehdbctl flip go"+arg
-	}
+	p.due(s, st.Leftover)
 	if par, err := p.parity.Status(scope); err == nil {
 		s.Parity = &par
 	}
@@ -188,6 +175,25 @@ func lastHold(list []face.Fence) float64 {
 		}
 	}
 	return took
+}
+
+// due fills in what is observed, left over or postponed, and what is to be done about it.
+func (p *Pilot) due(s *face.StreamState, leftover string) {
+	scope := s.Scope
+	if s.Observed = p.observation(scope); s.Observed != nil && s.Phase == face.PhaseEHDB && s.Busy == "" {
+		s.Legal = append(s.Legal, "flip accept")
+		if s.Observed.Kept != "" {
+			s.Next = "ehdbctl rollback " + scope.Flag()
+		}
+	}
+	if s.Leftover = leftover; s.Leftover != "" && s.Authority == "nats" {
+		s.Next = "ehdbctl shadow reset " + scope.Flag()
+	}
+	if s.Postponed = p.postponement(scope); s.Postponed != nil {
+		arg := " " + scope.Flag()
+		s.Busy, s.Legal = "flip: postponed, waits for "+s.Postponed.Waits, []string{"flip go", "flip abort"}
+		s.Undo, s.Next = "ehdbctl flip abort"+arg, "ehdbctl flip go"+arg
+	}
 }
 
 // canaries fills in the consumers that are served from here.
