@@ -24,6 +24,7 @@ type action struct {
 	Undo   string         // ehdbctl's arguments that take it back
 	Danger bool           // it cannot be undone
 	Ask    []asked        // fields that have to be filled in
+	Abort  bool           // gates may be named that end it by themselves
 }
 
 // asked is a field of the API that has to be filled in.
@@ -72,7 +73,7 @@ var actions = []action{
 	},
 	{
 		Verb: "canary add", Title: "Serve a consumer from here", Path: "/canary", Undo: "canary rm",
-		Ask:  consumerAsked,
+		Ask: consumerAsked, Abort: true,
 		Says: "One consumer is served from the copy; the servers keep the say about what is stored.",
 	},
 	{
@@ -170,6 +171,9 @@ func (p *planView) obstacles() {
 func (c *Console) fill(r *http.Request, p *planView, scope cutover.Scope) {
 	a := &p.Action
 	arg := " " + scope.Flag()
+	if strings.HasPrefix(a.Verb, "canary") {
+		arg = " --scope 'consumer=" + scope.String() + "/NAME'"
+	}
 	body := map[string]any{"scope": scope.String()}
 	maps.Copy(body, a.Body)
 	switch {
@@ -195,9 +199,6 @@ func (c *Console) fill(r *http.Request, p *planView, scope cutover.Scope) {
 		}
 	}
 	p.Command = "ehdbctl " + a.Verb + arg
-	if strings.HasPrefix(a.Verb, "canary") {
-		p.Command = "ehdbctl " + a.Verb + " --scope 'consumer=" + scope.String() + "/NAME'"
-	}
 	b, err := json.Marshal(body)
 	if err != nil {
 		p.Problem = err.Error()

@@ -73,6 +73,10 @@ type stage struct {
 	hooks   face.Hooks
 
 	rollbacks []face.RollbackRequest
+	canaries  []face.CanaryRequest
+	drills    []face.Drill // besides the one that there is
+	paused    string
+	released  string // what became of a postponed flip
 }
 
 func newStage(t *testing.T) *stage {
@@ -128,7 +132,8 @@ func (s *stage) Status(context.Context) (*face.Status, error) {
 		At: at, Server: "gw-1", Version: "1.0", Mode: "shadow", Profile: gate.Production, Epoch: 41,
 		Verdict: "0 of 1 streams are served from here", Streams: slices.Clone(s.streams), Controls: s.parity.SelfTest(),
 		Hooks:  s.hooks,
-		Drills: []face.Drill{{ID: 4, Kind: "partition", State: "passed", Result: "0 lost", Started: at, Lapsed: "it has expired"}},
+		Paused: s.paused,
+		Drills: append([]face.Drill{{ID: 4, Kind: "partition", State: "passed", Result: "0 lost", Started: at, Lapsed: "it has expired"}}, s.drills...),
 		Servers: []face.ServerState{
 			{URL: "nats://n1:4222", Reachable: true, Dials: 1200}, {URL: "nats://n2:4222", Dials: 9, Failures: 9, LastError: "connection refused"},
 		},

@@ -117,6 +117,8 @@ function act(form) {
     body.by = field('by').value;
     body.reason = field('reason').value;
     for (const f of form.querySelectorAll('.extra')) body[f.dataset.field] = f.value;
+    const abort = field('abort');
+    if (abort && abort.value.trim()) body.abort_on = abort.value.toUpperCase().split(',').map((g) => g.trim());
     for (const f of form.querySelectorAll('.force')) {
       if (f.value.trim()) (body.force = body.force || {})[f.dataset.gate] = f.value.trim();
     }
