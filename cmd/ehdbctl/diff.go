@@ -162,6 +162,10 @@ func printDiff(w io.Writer, d *face.Diff) {
 	}
 	fmt.Fprintf(t, "  examined\t%d\t\n", st.Counts.Examined)
 	_ = t.Flush()
+	window := time.Duration(st.Window * float64(time.Second)).Round(time.Millisecond)
+	if n := st.Counts.By[parity.Pending]; n > 0 {
+		fmt.Fprintf(w, "pending: %d are younger than the window of %v, and compared when they are older\n", n, window)
+	}
 	if !st.Counts.Accounted() {
 		fmt.Fprintln(w, "THE STATES DO NOT ADD UP: the instrument is broken")
 	}
@@ -169,11 +173,20 @@ func printDiff(w io.Writer, d *face.Diff) {
 		fmt.Fprintf(w, "differing range %d to %d\n", r.First, r.Last)
 	}
 	for _, r := range d.Runs {
-		fmt.Fprintf(w, "full comparison %d: %s, %s  %s\n", r.ID, r.State, bar(r.Through, r.Of), r.Error)
+		fmt.Fprintf(w, "full comparison %d: %s, %s  %s\n", r.ID, r.State, runOf(&r, window), r.Error)
 	}
 	if n := st.Counts.Diverged(); n > 0 {
 		fmt.Fprintf(w, "NEXT  ehdbctl diff findings %s\n", st.Scope.Flag())
 	}
+}
+
+// runOf is how far a full comparison is, or got: it ends ahead of the first record that is younger than the window.
+func runOf(r *parity.Run, window time.Duration) string {
+	if r.State != "done" || r.Through >= r.Of {
+		return bar(r.Through, r.Of)
+	}
+	return fmt.Sprintf("%d of %d: the other %d were younger than the window of %v then, and are compared as they grow older",
+		r.Through, r.Of, r.Of-r.Through, window)
 }
 
 func (c *remote) diffFindings() *cobra.Command {

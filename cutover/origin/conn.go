@@ -187,6 +187,9 @@ func (c *Conn) disconnected(err error) {
 	c.sever(nats.ErrDisconnected)
 	c.link, c.sever = context.WithCancelCause(context.Background()) //nolint:forbidigo // the connection's own
 	c.mu.Unlock()
+	if err == nil {
+		return // Close has ended it
+	}
 	c.log.Warn("The connection to the NATS servers is interrupted", slog.Any("error", err))
 }
 

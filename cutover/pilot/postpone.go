@@ -48,12 +48,9 @@ func (p *Pilot) postpone(r face.FlipRequest) (*face.Move, error) {
 	ctx, abort := context.WithCancelCause(p.live)
 	w := &pending{
 		req: r, since: time.Now(), goOn: make(chan struct{}, 1), abort: abort, done: make(chan struct{}),
-		waits: "ehdbctl flip go, or abort",
+		waits: waitsFor(r.PostponeFile, nil),
 	}
 	w.until = w.since.Add(cmp.Or(r.HoldWindow, defaultHold))
-	if r.PostponeFile != "" {
-		w.waits = "the file " + r.PostponeFile + " to go"
-	}
 	p.mu.Lock()
 	if p.postponed[r.Scope] != nil {
 		p.mu.Unlock()
@@ -73,6 +70,17 @@ func (p *Pilot) postpone(r face.FlipRequest) (*face.Move, error) {
 		Scope: r.Scope, To: "ehdb", State: "postponed", At: w.since,
 		Undo: "ehdbctl flip abort " + r.Scope.Flag(), Next: "ehdbctl flip go " + r.Scope.Flag(),
 	}, nil
+}
+
+// waitsFor is what a postponed flip waits for; looked is why its file cannot be looked at.
+func waitsFor(file string, looked error) string {
+	switch {
+	case looked != nil:
+		return "the file that postpones it to be looked at: " + looked.Error()
+	case file != "":
+		return "the file " + file + " to go"
+	}
+	return "ehdbctl flip go, or abort"
 }
 
 func postponedAlready(scope cutover.Scope) error {
@@ -162,12 +170,8 @@ func (p *Pilot) waitFor(ctx context.Context, w *pending) error {
 		if err == nil && !there {
 			return nil
 		}
-		waits := "the file " + w.req.PostponeFile + " to go"
-		if err != nil { // not known is not gone
-			waits = "the file that postpones it to be looked at: " + err.Error()
-		}
 		p.mu.Lock()
-		w.waits = waits
+		w.waits = waitsFor(w.req.PostponeFile, err) // not known is not gone
 		p.mu.Unlock()
 	}
 }
