@@ -74,6 +74,7 @@ func (c *remote) commands(root *cobra.Command) {
 		f.StringVar(&c.reason, "reason", "", "why, for the gateway's events")
 		f.StringVar(&c.by, "by", whoami(), "who, for the gateway's events")
 		root.AddCommand(coded(cmd))
+		describe(cmd)
 	}
 }
 

@@ -228,6 +228,9 @@ func (l *Lease) look(ctx context.Context) (err error) {
 	if l.o.Conn == nil {
 		return nil
 	}
+	if !l.o.Conn.IsConnected() { // the client's own word for it is about a buffer
+		return errors.Join(nats.ErrDisconnected, l.o.Conn.LastError())
+	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	select {

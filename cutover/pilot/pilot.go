@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -297,8 +298,14 @@ func (p *Pilot) run(ctx context.Context) {
 	said := make(map[string]string)
 	for {
 		for scope, err := range p.steer(ctx) {
-			if text := err.Error(); said[scope] != text && ctx.Err() == nil {
-				said[scope] = text
+			text := err.Error()
+			if said[scope] == text || ctx.Err() != nil {
+				continue
+			}
+			if said[scope] = text; !strings.Contains(scope, "/") {
+				p.o.Logger.Warn("The streams of account {account} on the servers are not known: {error}",
+					slog.String("account", scope), slog.Any("error", err))
+			} else {
 				p.o.Logger.Warn("Stream {stream} is not where bus mode {mode} wants it: {error}",
 					slog.String("stream", scope), slog.String("mode", string(p.o.Mode)), slog.Any("error", err))
 			}

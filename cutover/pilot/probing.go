@@ -61,6 +61,9 @@ func (p *Pilot) ask(ctx context.Context) {
 			return
 		case <-t.C:
 		}
+		if !p.reached() {
+			continue // which is told by others
+		}
 		err := errors.Join(p.askAnswers(ctx), p.askLatency(ctx))
 		if ctx.Err() != nil {
 			return
@@ -72,6 +75,16 @@ func (p *Pilot) ask(ctx context.Context) {
 			p.o.Logger.Warn("The two sides could not be compared by asking them: {error}", slog.Any("error", err))
 		}
 	}
+}
+
+// reached reports whether the gateway has a connection of its own to the servers.
+func (p *Pilot) reached() bool {
+	for _, c := range p.o.Conns {
+		if c.Status().Connected {
+			return true
+		}
+	}
+	return false
 }
 
 func (q *probes) close() {
