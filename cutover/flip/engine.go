@@ -253,7 +253,8 @@ func (e *Engine) newStream(name cutover.Scope, c cutover.Copy) (*stream, error) 
 				c.mirror.acked(a)
 			}
 		},
-		Changed: func() { e.nudge(s) },
+		Configured: func(cfg *server.StreamConfig) { e.configure(s, cfg) },
+		Changed:    func() { e.nudge(s) },
 	})
 	return s, nil
 }

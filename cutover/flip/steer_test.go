@@ -35,3 +35,30 @@ func TestNewSubjectAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestNewSubjectIsNoted: what a client publishes to a subject that it has just added is noted, though the servers have the
+// say: it is not taken for what came around the gateway.
+func TestNewSubjectIsNoted(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	js, err := jetstream.New(r.connect(r.gw.ClientURL()))
+	check(t, err)
+	cfg := jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}}
+	_, err = js.CreateStream(ctx, cfg)
+	check(t, err)
+	check(t, r.engine.Watch(ctx, orders, "test"))
+	list := []string{"a.>", "b.>", "c.>", "d.>", "e.>"}
+	for _, more := range list {
+		cfg.Subjects = append(cfg.Subjects, more)
+		_, err := js.UpdateStream(ctx, cfg)
+		check(t, err)
+		_, err = js.Publish(ctx, more[:1]+".x", nil)
+		check(t, err)
+	}
+	v, err := r.engine.View(orders)
+	check(t, err)
+	if n := v.Scope.Counts().Acknowledged; n != uint64(len(list)) {
+		t.Errorf("%d of %d publishes were noted", n, len(list))
+	}
+}

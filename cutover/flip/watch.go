@@ -148,8 +148,26 @@ func (e *Engine) observe(s *stream) {
 	}
 }
 
+// configure makes the routes those of how the servers have just configured a stream, while they have the say: what a
+// client publishes to a new subject is noted from its first message on.
+func (e *Engine) configure(s *stream, cfg *server.StreamConfig) {
+	e.mu.Lock()
+	moved := s.phase == PhaseShadow && e.streams[s.name] == s && s.configured(*cfg)
+	s.turns++
+	e.mu.Unlock()
+	if !moved {
+		return
+	}
+	if err := e.route(); err != nil {
+		e.o.Logger.Error("Routes: {error}", slog.Any("error", err))
+	}
+}
+
 // refresh asks the servers about a stream and its consumers.
 func (e *Engine) refresh(ctx context.Context, s *stream) error {
+	e.mu.Lock()
+	turns := s.turns
+	e.mu.Unlock()
 	info, err := s.up.Info(ctx)
 	if err != nil {
 		return err
@@ -164,7 +182,7 @@ func (e *Engine) refresh(ctx context.Context, s *stream) error {
 	}
 	e.checkCanaries(ctx, s, consumers)
 	e.mu.Lock()
-	moved := s.configured(info.Config)
+	moved := s.turns == turns && s.configured(info.Config) // else the answer may be older than what is known
 	e.mu.Unlock()
 	e.applyPause(s) // the retention may be another
 	if moved {

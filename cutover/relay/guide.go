@@ -23,6 +23,8 @@ type guide struct {
 	flight flights
 	asked  asks
 	pulls  pulls
+	// updates are changes of streams that wait for their answer.
+	updates updates
 
 	acknowledged bool         // some publish was answered; guarded by mu
 	waiting      atomic.Int64 // how many asked has
@@ -63,6 +65,7 @@ const (
 	kindAck
 	kindMirror // an ack that the servers are told of as well
 	kindHere   // a publish to a stream that is served from here and observed
+	kindUpdate // a change of a stream
 )
 
 // Arrived implements gateway.Guide.
@@ -187,6 +190,10 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 		}
 	case changing(verb):
 		r.Scope.change(verb, rest)
+		if len(reply) > 0 && r.Scope.Configured != nil && string(verb) == "STREAM.UPDATE." {
+			g.sending = sending{kindUpdate, r}
+			return gateway.CourseShow, nil
+		}
 	}
 	return gateway.CoursePass, nil
 }
@@ -270,6 +277,10 @@ func (g *guide) Sent(m *bus.Msg) {
 			defer g.mu.Unlock()
 			g.pulls.add(s.route.Scope, string(ack.Consumer), m.Reply, bytes.TrimSpace(next))
 		}
+	case kindUpdate:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.updates.add(m.Reply, s.route.Scope)
 	case kindMirror:
 		ack, ok := jsapi.ParseAckSubject(m.Subject)
 		if f := s.route.Scope.Mirror; f != nil && ok {
@@ -298,7 +309,7 @@ func (g *guide) Down(subject, reply []byte, header bool) gateway.Course {
 		}
 	}
 	g.mu.Lock()
-	waited := g.flight.has(subject) || g.pulls.has(subject)
+	waited := g.flight.has(subject) || g.pulls.has(subject) || g.updates.has(subject)
 	g.mu.Unlock()
 	switch {
 	case waited:
@@ -354,7 +365,11 @@ func (g *guide) Received(m *bus.Msg) gateway.Course {
 	f, answered := g.flight.take(m.Subject)
 	g.acknowledged = g.acknowledged || answered
 	moved := !answered && g.pulls.status(m)
+	updated := g.updates.take(m.Subject)
 	g.mu.Unlock()
+	if updated != nil {
+		updated.configured(m.Data)
+	}
 	switch {
 	case answered:
 		f.answer(m.Data)
@@ -397,5 +412,5 @@ func (g *guide) Closed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.flight.close()
-	g.pulls, g.asked = pulls{}, asks{}
+	g.pulls, g.asked, g.updates = pulls{}, asks{}, nil
 }

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/gateway"
 	"github.com/noetl/ehdb-gateway/internal/bus"
@@ -127,6 +129,8 @@ type hooks struct {
 	// Mirror is shown an ack for a consumer that is served from here while the servers have the say about the stream.
 	// It may change where it is to be confirmed (the Reply of its Msg, which is borrowed).
 	Mirror func(*Mirrored)
+	// Configured is told how the servers have configured the stream at a client's request, before the client is.
+	Configured func(*server.StreamConfig)
 	// Changed is told that an API request which may change the stream has passed.
 	Changed func()
 }
