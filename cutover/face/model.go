@@ -264,8 +264,9 @@ type PlannedStream struct {
 
 // ClientKind is a kind of client by library.
 type ClientKind struct {
-	Lang, Version string
-	Count         int
+	Lang    string `json:"lang"`
+	Version string `json:"version"`
+	Count   int    `json:"count"`
 }
 
 // Plan is what a move would do.

@@ -1,6 +1,7 @@
 package pilot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -78,7 +80,7 @@ func (p *Pilot) lookAround(ctx context.Context) (out []seenConn, err error) {
 					Addr: net.JoinHostPort(c.IP, strconv.Itoa(c.Port)), Name: c.Name, User: c.AuthorizedUser,
 					Lang: c.Lang, Version: c.Version, Kind: "client", Server: at.Host, Since: c.Start,
 				},
-				account: c.Account, own: strings.HasPrefix(c.Name, "ehdb-gateway "),
+				account: c.Account, own: strings.HasPrefix(c.Name, ownName),
 			})
 		}
 		leafs, err := leafnodes(ctx, at)
@@ -109,6 +111,48 @@ func (p *Pilot) bypassed(ctx context.Context, account string) face.BypassState {
 	}
 	return bypassOf(account, at, list)
 }
+
+// clientKinds adds the clients of the servers by their library, and who goes around the gateway.
+func (p *Pilot) clientKinds(ctx context.Context, inv *face.Inventory) {
+	list, _, err := p.connected(ctx)
+	if err != nil {
+		inv.Notes = append(inv.Notes, "clients: "+err.Error())
+		return
+	}
+	inv.Clients = kindsOf(list)
+	around := 0
+	for i := range list {
+		if !list[i].own {
+			around++
+		}
+	}
+	if around > 0 {
+		inv.Notes = append(inv.Notes, fmt.Sprintf("%d connections to the servers go around the gateway: ehdbctl bypass ls",
+			around))
+	}
+}
+
+// kindsOf counts clients by library and version; the gateway's own connections are none.
+func kindsOf(list []seenConn) []face.ClientKind {
+	type kind struct{ lang, version string }
+	count := make(map[kind]int)
+	for i := range list {
+		if c := &list[i]; c.Kind == "client" && !strings.HasPrefix(c.Name, ownName) {
+			count[kind{cmp.Or(c.Lang, "unknown"), c.Version}]++
+		}
+	}
+	out := make([]face.ClientKind, 0, len(count))
+	for k, n := range count {
+		out = append(out, face.ClientKind{Lang: k.lang, Version: k.version, Count: n})
+	}
+	slices.SortFunc(out, func(a, b face.ClientKind) int {
+		return cmp.Or(b.Count-a.Count, cmp.Compare(a.Lang, b.Lang), cmp.Compare(a.Version, b.Version))
+	})
+	return out
+}
+
+// ownName begins the names of the gateway's own connections to the servers.
+const ownName = "ehdb-gateway "
 
 // lastAround is what the last look at the servers' connections has found; ok: it is known.
 func (p *Pilot) lastAround(account string) (st face.BypassState, ok bool) {

@@ -302,6 +302,7 @@ func (p *Pilot) Inventory(ctx context.Context) (*face.Inventory, error) {
 			inv.Streams = append(inv.Streams, planned(account, info))
 		}
 	}
+	p.clientKinds(ctx, inv)
 	const enough = 8
 	inv.Digest = hex.EncodeToString(h.Sum(nil)[:enough])
 	return inv, nil
