@@ -127,8 +127,8 @@ func (p *Pilot) clientKinds(ctx context.Context, inv *face.Inventory) {
 		}
 	}
 	if around > 0 {
-		inv.Notes = append(inv.Notes, fmt.Sprintf("%d connections to the servers go around the gateway: ehdbctl bypass ls",
-			around))
+		inv.Notes = append(inv.Notes,
+			fmt.Sprintf("%d connections to the servers go around the gateway: ehdbctl bypass ls", around))
 	}
 }
 
