@@ -185,8 +185,8 @@ func runOf(r *parity.Run, window time.Duration) string {
 	if r.State != "done" || r.Through >= r.Of {
 		return bar(r.Through, r.Of)
 	}
-	return fmt.Sprintf("%d of %d: the other %d were younger than the window of %v then, and are compared as they grow older",
-		r.Through, r.Of, r.Of-r.Through, window)
+	return fmt.Sprintf("%d of %d: the other %d were younger than the window of %v then, and are compared as they grow "+
+		"older", r.Through, r.Of, r.Of-r.Through, window)
 }
 
 func (c *remote) diffFindings() *cobra.Command {
