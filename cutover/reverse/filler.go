@@ -51,7 +51,7 @@ func isFiller(r *cutover.Record, subject string) bool {
 	return string(r.Subject) == subject && len(r.Data) == 0 && bytes.Contains(r.Header, originField)
 }
 
-// maxSweep bounds how many messages Sweep looks at: with more than that the servers have forgotten a purge.
+// maxSweep bounds how many messages Sweep reads. There are more of them only if the servers have forgotten a purge.
 const maxSweep = 10_000
 
 // Sweep deletes fillers of the chain that are in the servers' stream again: a nats-server that is killed may forget a
@@ -62,11 +62,15 @@ func Sweep(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.R
 		return 0, err
 	}
 	theirs, err := to.State(ctx, true)
-	if more := theirs.Msgs - ours.Msgs; err != nil || theirs.Msgs <= ours.Msgs || more > maxSweep {
+	if err != nil {
 		return 0, err
 	}
 	cfg := from.Config()
+	read := 0
 	sweep := func(r *cutover.Record) error {
+		if read++; read > maxSweep {
+			return errEnough
+		}
 		if subject, _ := fillerOf(&cfg, r.Seq); !isFiller(r, subject) {
 			return nil
 		}
@@ -75,7 +79,7 @@ func Sweep(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.R
 	}
 	// Nothing below our first message is here.
 	if err := below(ctx, to, theirs.FirstSeq, min(ours.FirstSeq, ours.LastSeq+1), sweep); err != nil {
-		return n, err
+		return n, enough(err)
 	}
 	for _, seq := range ours.Deleted {
 		if _, gone := slices.BinarySearch(theirs.Deleted, seq); gone || seq < theirs.FirstSeq {
@@ -86,10 +90,20 @@ func Sweep(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.R
 			err = sweep(r)
 		}
 		if err != nil && !errors.Is(err, cutover.ErrNoRecord) {
-			return n, err
+			return n, enough(err)
 		}
 	}
 	return n, nil
+}
+
+var errEnough = errors.New("enough")
+
+// enough is err, unless that is errEnough.
+func enough(err error) error {
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
 }
 
 // below calls fn with the records from first on that are below end.
