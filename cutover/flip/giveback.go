@@ -247,7 +247,7 @@ func (e *Engine) handBack(
 	if err := e.barrier(ctx); err != nil { // what consumers there have sent to clients was kept from them
 		return rest, err
 	}
-	if _, err := reverse.Prune(ctx, s.site.Conn(), s.copy, s.up, s.name.Stream, last); err != nil {
+	if _, err := reverse.Prune(ctx, s.site.Conn(), s.copy, s.up, last); err != nil {
 		return rest, err
 	}
 	if err := e.agree(ctx, h); err != nil {

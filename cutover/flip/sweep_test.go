@@ -3,6 +3,7 @@ package flip_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -60,5 +61,69 @@ func TestSweep(t *testing.T) {
 	}
 	if n, err = reverse.Sweep(ctx, r.own.NATS(), copied, up); n != 0 || err != nil {
 		t.Errorf("once more: %d, %v", n, err)
+	}
+}
+
+// TestHolesOfABucket: holes are holes on the servers too where clients may not delete messages, as in every bucket; and
+// what is purged here goes from there.
+func TestHolesOfABucket(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	js, err := r.conn.JetStream()
+	check(t, err)
+	_, err = js.CreateKeyValue(&nats.KeyValueConfig{Bucket: "B", History: 5})
+	check(t, err)
+	up := r.own.Stream("KV_B")
+	info, err := up.Info(ctx)
+	check(t, err)
+	if !info.Config.DenyDelete {
+		t.Fatal("a bucket's messages can be deleted")
+	}
+	copied, err := r.svc.Cutover().Create(ctx, "$G", &info.Config, info.Created, 1)
+	check(t, err)
+	var batch []cutover.Record
+	for _, x := range []struct {
+		seq uint64
+		key string
+	}{{1, "a"}, {4, "b"}, {9, "a"}, {10, "b"}} {
+		batch = append(batch, cutover.Record{
+			Seq: x.seq, Subject: []byte("$KV.B." + x.key), Data: []byte("v"), Time: time.Now().UnixNano(),
+		})
+	}
+	_, _, err = copied.Apply(batch)
+	check(t, err)
+	check(t, copied.Durable(ctx, 10))
+	chain := reverse.NewChain(r.own.NATS(), copied, up, "KV_B", 1, slog.New(slog.DiscardHandler))
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- chain.Run(running) }()
+	for chain.Position() < 10 && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	stop()
+	<-ended
+	state := func() string {
+		t.Helper()
+		st, err := up.State(ctx, true)
+		check(t, err)
+		return fmt.Sprintf("%d to %d without %v", st.FirstSeq, st.LastSeq, st.Deleted)
+	}
+	if got := state(); got != "1 to 10 without [2 3 5 6 7 8]" {
+		t.Fatalf("the servers have %s", got)
+	}
+	check(t, copied.Remove([]uint64{4}))
+	check(t, copied.Durable(ctx, 10))
+	if n, err := reverse.Prune(ctx, r.own.NATS(), copied, up, 10); n != 1 || err != nil {
+		t.Errorf("%d removed, %v", n, err)
+	}
+	check(t, copied.Remove([]uint64{10})) // the only one of its key now
+	check(t, copied.Remove([]uint64{9}))  // behind one that stays
+	check(t, copied.Durable(ctx, 10))
+	if n, err := reverse.Prune(ctx, r.own.NATS(), copied, up, 10); n != 1 || err != nil {
+		t.Errorf("%d removed, %v", n, err)
+	}
+	if got := state(); got != "1 to 10 without [2 3 4 5 6 7 8 10]" {
+		t.Errorf("in the end the servers have %s", got)
 	}
 }

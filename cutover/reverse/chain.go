@@ -41,6 +41,7 @@ type Chain struct {
 	log      *slog.Logger
 	inbox    string
 	answers  chan *nats.Msg
+	denied   sync.Once // told that fillers cannot be deleted
 	position struct {
 		sync.Mutex
 		seq   uint64 // the servers have everything up to here
@@ -205,9 +206,8 @@ func (c *Chain) stand(ctx context.Context) (uint64, error) {
 	ours, err := c.from.Get(ctx, st.LastSeq)
 	switch {
 	case errors.Is(err, cutover.ErrNoRecord):
-		if subject, _ := c.filler(st.LastSeq); string(theirs.Subject) == subject {
-			cfg := c.from.Config() // its deletion did not get through
-			return st.LastSeq, removeFiller(ctx, c.conn, &cfg, st.LastSeq)
+		if subject, _ := c.filler(st.LastSeq); string(theirs.Subject) == subject { // its deletion did not get through
+			return st.LastSeq, c.erase(ctx, st.LastSeq, st.LastSeq)
 		}
 		return st.LastSeq, nil // it was removed here since
 	case err != nil:
@@ -292,7 +292,7 @@ func (w *window) fill(ctx context.Context, seq uint64) error {
 		if err := w.drain(ctx); err != nil {
 			return err
 		}
-		if err := w.c.removeAll(ctx, first, last); err != nil {
+		if err := w.c.erase(ctx, first, last); err != nil {
 			return err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,19 +30,6 @@ func fillerOf(cfg *server.StreamConfig, seq uint64) (subject string, own bool) {
 	return strings.Join(tokens, "."), own
 }
 
-// removeFiller deletes a filler. A stream that lets nobody delete messages, as a key-value bucket, may let purge a
-// subject.
-func removeFiller(ctx context.Context, conn *nats.Conn, cfg *server.StreamConfig, seq uint64) error {
-	if !cfg.DenyDelete {
-		return removeMsg(ctx, conn, cfg.Name, seq)
-	}
-	subject, own := fillerOf(cfg, seq)
-	if !own {
-		return fmt.Errorf("sequence %d is not here, and the servers let nobody delete it: deny_delete", seq)
-	}
-	return request(ctx, conn, "STREAM.PURGE."+cfg.Name, fmt.Sprintf(`{"filter":%q,"seq":%d}`, subject, seq+1))
-}
-
 var originField = []byte("\r\n" + cutover.HeaderOrigin + ":")
 
 // isFiller reports whether a record is one of the chain's fillers.
@@ -66,6 +52,7 @@ func Sweep(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.R
 		return 0, err
 	}
 	cfg := from.Config()
+	e := newEraser(conn, from, to)
 	read := 0
 	sweep := func(r *cutover.Record) error {
 		if read++; read > maxSweep {
@@ -75,7 +62,7 @@ func Sweep(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.R
 			return nil
 		}
 		n++
-		return removeFiller(ctx, conn, &cfg, r.Seq)
+		return e.erase(ctx, r.Seq)
 	}
 	// Nothing below our first message is here.
 	if err := below(ctx, to, theirs.FirstSeq, min(ours.FirstSeq, ours.LastSeq+1), sweep); err != nil {

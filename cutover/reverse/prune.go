@@ -2,6 +2,7 @@ package reverse
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -9,9 +10,10 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover"
 )
 
-// Prune removes from the servers' stream the messages up to last that were removed here. It returns how many it
-// removed one by one.
-func Prune(ctx context.Context, conn *nats.Conn, from, to cutover.Reader, stream string, last uint64) (int, error) {
+// Prune removes from the servers' stream the messages up to last that were removed here, but for those that it denies to
+// remove. It returns how many it removed one by one.
+func Prune(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.Reader, last uint64) (int, error) {
+	e := newEraser(conn, from, to)
 	ours, err := from.State(ctx, true)
 	if err != nil {
 		return 0, err
@@ -23,7 +25,7 @@ func Prune(ctx context.Context, conn *nats.Conn, from, to cutover.Reader, stream
 	first := min(ours.FirstSeq, last+1)
 	if theirs.FirstSeq < first && theirs.Msgs > 0 {
 		body := fmt.Sprintf(`{"seq":%d}`, first)
-		if err := request(ctx, conn, "STREAM.PURGE."+stream, body); err != nil {
+		if err := denial(request(ctx, conn, "STREAM.PURGE."+e.name, body)); err != nil && !errors.Is(err, errDenied) {
 			return 0, err
 		}
 	}
@@ -36,10 +38,12 @@ func Prune(ctx context.Context, conn *nats.Conn, from, to cutover.Reader, stream
 		if gone[seq] || seq > last || seq < first || seq < theirs.FirstSeq || seq > theirs.LastSeq {
 			continue
 		}
-		if err := removeMsg(ctx, conn, stream, seq); err != nil {
+		switch err := e.erase(ctx, seq); {
+		case err == nil:
+			n++
+		case !errors.Is(err, errDenied):
 			return n, err
 		}
-		n++
 	}
 	return n, nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"golang.org/x/sync/errgroup"
 )
 
 // Codes of the servers' errors.
@@ -51,25 +50,3 @@ type apiError struct {
 }
 
 func (e *apiError) Error() string { return fmt.Sprintf("%s: %s (%d)", e.subject, e.text, e.code) }
-
-// removeAll deletes the fillers from first to last.
-func (c *Chain) removeAll(ctx context.Context, first, last uint64) error {
-	const atOnce = 32
-	var g errgroup.Group
-	g.SetLimit(atOnce)
-	cfg := c.from.Config()
-	for seq := first; seq <= last; seq++ {
-		g.Go(func() error { return removeFiller(ctx, c.conn, &cfg, seq) })
-	}
-	return g.Wait()
-}
-
-// removeMsg deletes one message; one that is not there is no error.
-func removeMsg(ctx context.Context, conn *nats.Conn, stream string, seq uint64) error {
-	err := request(ctx, conn, "STREAM.MSG.DELETE."+stream, fmt.Sprintf(`{"seq":%d,"no_erase":true}`, seq))
-	var api *apiError
-	if errors.As(err, &api) && (api.code == codeNoMessage || api.code == codeNoSequence) {
-		return nil
-	}
-	return err
-}
