@@ -53,7 +53,7 @@ func (e *eraser) erase(ctx context.Context, seq uint64) error {
 			break
 		}
 		if _, err := e.from.Get(ctx, at); err == nil {
-			return fmt.Errorf("%w: sequence %d cannot be deleted while %d, of the same subject, stays", errDenied, seq, at)
+			return fmt.Errorf("%w: sequence %d can't be deleted while %d, of its subject, stays", errDenied, seq, at)
 		} else if !errors.Is(err, cutover.ErrNoRecord) {
 			return err
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover"
 )
 
-// Prune removes from the servers' stream the messages up to last that were removed here, but for those that it denies to
-// remove. It returns how many it removed one by one.
+// Prune removes from the servers' stream the messages up to last that were removed here, but for those that it denies
+// to remove. It returns how many it removed one by one.
 func Prune(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.Reader, last uint64) (int, error) {
 	e := newEraser(conn, from, to)
 	ours, err := from.State(ctx, true)
