@@ -27,6 +27,7 @@ var examples = map[string]string{
 	"parity self-test": "ehdbctl parity self-test",
 	"evidence export":  "ehdbctl evidence export --token-file /data/ehdb-cutover/operator.token",
 	"mode":             "ehdbctl mode\nehdbctl mode ehdb --scope ORDERS",
+	"shadow backfill":  "ehdbctl shadow backfill --scope ORDERS --rate 50MB/s",
 	"shadow start":     "ehdbctl shadow start --scope ORDERS",
 	"shadow stop":      "ehdbctl shadow stop --scope ORDERS",
 	"shadow reset":     "ehdbctl shadow reset --scope ORDERS",
@@ -55,7 +56,7 @@ var examples = map[string]string{
 }
 
 // changes are the commands that the gateway may refuse.
-const changes = " flip, flip go, flip abort, flip accept, rollback, complete, shadow start, shadow stop, " +
+const changes = " flip, flip go, flip abort, flip accept, rollback, complete, shadow backfill, shadow start, shadow stop, " +
 	"shadow reset, canary add, canary rm, throttle, pause, resume, plan apply, diff create, diff stop, diff repair, " +
 	"diff known add, diff known rm, drill abandon,"
 
