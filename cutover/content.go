@@ -12,6 +12,10 @@ import (
 // see it, and it is no part of a message's content.
 const HeaderOrigin = "Ehdb-Origin"
 
+// ChainInbox begins the subjects at which the gateway is told what became of what it publishes to the servers to keep
+// them equal. Subscribers see them as the reply subject, also of messages that have no room for HeaderOrigin.
+const ChainInbox = "_INBOX.ehdb-chain."
+
 // expected begins the headers by which a publisher states what it expects of the stream. They are about the publish,
 // and the reverse chain has to set them itself, so they are no part of the content.
 var expected = []byte("Nats-Expected-")

@@ -157,6 +157,9 @@ type Copy interface {
 	// came in before, and keeps what its consumers remember for Consumers. On an error of ctx the role may have
 	// changed, or may yet: Role tells.
 	SetRole(ctx context.Context, role Role) error
+	// TakePulls returns what is left of the pull requests that waited when the stream became a standby. It returns each
+	// once; those that it has not returned go on when the stream is the authority again.
+	TakePulls() []Pull
 	// Delete removes the stream and all its data.
 	Delete(ctx context.Context) error
 
@@ -184,6 +187,13 @@ type Copy interface {
 	Served() []string
 }
 
+// Pull is what is left of a pull request.
+type Pull struct {
+	Consumer string
+	Inbox    string
+	Request  []byte // the body
+}
+
 // DedupEntry is a message id that the deduplication window remembers.
 type DedupEntry struct {
 	ID   string
@@ -200,6 +210,15 @@ type ConsumerCopy struct {
 	// Exact: State is known to be what the authority has. Otherwise what is pending is a superset: as many messages
 	// may be delivered once more.
 	Exact bool
+	// Pin is whom the consumer is pinned to (priority policy pinned_client). It is not durable.
+	Pin Pin
+}
+
+// Pin says which client has a group of a consumer to itself.
+type Pin struct {
+	Group string
+	ID    string // that the client sends; empty: there is none
+	Since time.Time
 }
 
 // Upstream is a stream of the NATS servers, through the gateway's own connection. origin implements it.

@@ -28,6 +28,7 @@ type consumerEntry struct {
 
 	state      *storage.StateLog // what the consumer remembers; nil while it is offline
 	exact      bool              // on a standby: its state was imported as exact
+	pin        consumer.Pin      // on a standby: whom the consumer was pinned to elsewhere
 	consumer   *consumer.Consumer
 	session    bus.Session
 	detach     func()
@@ -89,6 +90,7 @@ func (c *consumerEntry) start(state *storage.StateLog, held bool) error {
 		Inactive: c.inactive,
 		Advisory: a.adviseInDomain,
 		Held:     held,
+		Pin:      c.pin,
 	})
 	if err != nil {
 		return fmt.Errorf("consumer %s of stream %s: %w", c.name, e.name, err)
@@ -165,9 +167,10 @@ func (c *consumerEntry) stop(status string) { c.end(statusEnded, status) }
 // it has asked for, once for each request that waits, and is sent more than it has room for: that would come again only
 // after its ack wait.
 func (c *consumerEntry) moved() {
-	const timedOut = 408
 	c.end(timedOut, jsapi.StatusRequestTimeout)
 }
+
+const timedOut = 408
 
 func (c *consumerEntry) end(code int, status string) {
 	if c.session != nil {

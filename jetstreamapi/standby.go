@@ -42,6 +42,8 @@ type standby struct {
 
 	dedupe []stream.Remembered // what the dedup window has besides the log; guarded by mu
 
+	pulls []cutover.Pull // requests that waited when the stream became a standby; guarded by moving
+
 	served atomic.Pointer[[]*consumer.Consumer] // those that run, see standby_serve.go; nil: none
 
 	moving sync.Mutex
@@ -332,7 +334,7 @@ func (e *streamEntry) reborn(role string) *streamEntry {
 	for name, old := range e.consumers {
 		c := &consumerEntry{
 			stream: out, name: name, created: old.created, logID: old.logID, memory: old.memory,
-			state: old.state, exact: old.exact,
+			state: old.state, exact: old.exact, pin: old.pin,
 		}
 		c.cfg.Store(old.config())
 		c.durable.Store(old.durable.Load())

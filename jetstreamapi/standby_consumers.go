@@ -50,6 +50,7 @@ func (e *streamEntry) importConsumer(in *cutover.ConsumerCopy, done storage.Done
 		return fmt.Errorf("%w: consumer %s is served from here", cutover.ErrRole, in.Name)
 	}
 	if e.role == roleStandby && old != nil && old.offline == nil && old.created.Equal(in.Created) {
+		old.pin = consumer.Pin(in.Pin)
 		return old.reimport(cfg, &s, in.Exact, done)
 	}
 	if old != nil {
@@ -59,7 +60,7 @@ func (e *streamEntry) importConsumer(in *cutover.ConsumerCopy, done storage.Done
 	}
 	c := &consumerEntry{
 		stream: e, name: in.Name, created: in.Created, memory: e.memory || cfg.MemoryStorage || cfg.Direct,
-		exact: in.Exact,
+		exact: in.Exact, pin: consumer.Pin(in.Pin),
 	}
 	c.cfg.Store(cfg)
 	st := c.store()

@@ -193,6 +193,15 @@ func (c *streamCopy) Config() server.StreamConfig {
 	return *cloneConfig(e.config())
 }
 
+// TakePulls implements cutover.Copy.
+func (c *streamCopy) TakePulls() []cutover.Pull {
+	e, err := c.entry()
+	if err != nil {
+		return nil
+	}
+	return e.standby.takePulls()
+}
+
 // Created implements cutover.Copy; it is zero once the stream is gone.
 func (c *streamCopy) Created() time.Time {
 	e, err := c.entry()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/jetstreamapi/consumer"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 	"github.com/noetl/ehdb-gateway/storage"
 )
@@ -47,6 +48,7 @@ func awaitDone(ctx context.Context, done <-chan error) error {
 func (e *streamEntry) serve() {
 	e.stream.Reconcile()
 	e.startLinks()
+	pulls := e.standby.takePulls()
 	e.acc.mu.RLock()
 	defer e.acc.mu.RUnlock()
 	for _, c := range e.consumers {
@@ -54,6 +56,26 @@ func (e *streamEntry) serve() {
 			c.consumer.Release()
 		}
 	}
+	for i := range pulls { // they have waited through it
+		if c := e.consumers[pulls[i].Consumer]; c != nil && c.offline == nil {
+			c.consumer.Pull([]byte(pulls[i].Inbox), nil, pulls[i].Request)
+		}
+	}
+}
+
+// takePulls returns the requests that waited when the stream became a standby, once.
+func (s *standby) takePulls() []cutover.Pull {
+	s.moving.Lock()
+	defer s.moving.Unlock()
+	list := s.pulls
+	s.pulls = nil
+	return list
+}
+
+func (s *standby) keepPulls(list []cutover.Pull) {
+	s.moving.Lock()
+	defer s.moving.Unlock()
+	s.pulls = list
 }
 
 // enterAuthority writes the role to the catalog and starts the stream and its consumers, which hold their messages
@@ -71,16 +93,19 @@ func (e *streamEntry) enterAuthority(durable storage.Done) (*streamEntry, error)
 	e.standby.close()
 	ne := e.reborn(roleAuthority)
 	ne.standby.dedupe = e.standby.dedupe
+	ne.standby.keepPulls(e.standby.takePulls())
 	err := ne.needPositions(ne.config())
 	if err == nil {
 		err = a.record(ne.record(ne.config()), durable)
 	}
 	if err != nil {
+		e.standby.keepPulls(ne.standby.takePulls())
 		a.back(e)
 		return nil, err
 	}
 	if err := ne.run(true); err != nil {
 		err = errors.Join(err, a.record(e.record(e.config()), nil))
+		e.standby.keepPulls(ne.standby.takePulls())
 		a.back(e)
 		return nil, err
 	}
@@ -97,6 +122,7 @@ func (e *streamEntry) enterAuthority(durable storage.Done) (*streamEntry, error)
 func (a *account) back(e *streamEntry) {
 	ne := e.reborn(roleStandby)
 	ne.standby.dedupe = e.standby.dedupe
+	ne.standby.keepPulls(e.standby.takePulls())
 	ne.keep(e.log)
 	a.addStandby(ne)
 	e.standby.wake()
@@ -153,20 +179,21 @@ func (e *streamEntry) enterStandby(ctx context.Context, durable storage.Done) (*
 	if !e.live() || e.offline != nil {
 		return nil, fmt.Errorf("%w: it has just changed, or is offline", cutover.ErrRole)
 	}
-	quiet := e.quiesce(ctx)
+	pulls, quiet := e.quiesce(ctx)
 	ne := e.reborn(roleStandby)
 	ne.standby.dedupe = e.stream.Dedupe()
 	e.stop()
 	for _, c := range ne.consumers {
-		c.exact = true
+		c.exact, c.pin = true, consumer.Pin{}
 	}
 	err := quiet
 	if err == nil {
 		err = a.record(ne.record(ne.config()), durable)
 	}
 	if err != nil {
-		return nil, errors.Join(err, a.revive(e))
+		return nil, errors.Join(err, a.revive(e, pulls))
 	}
+	ne.standby.keepPulls(pulls)
 	ne.keep(e.log)
 	a.addStandby(ne)
 	a.removeStream(e)
@@ -174,8 +201,8 @@ func (e *streamEntry) enterStandby(ctx context.Context, durable storage.Done) (*
 	return ne, nil
 }
 
-// quiesce ends the consumers once they have done with what came in.
-func (e *streamEntry) quiesce(ctx context.Context) error {
+// quiesce ends the consumers once they have done with what came in, and returns the requests that wait at them.
+func (e *streamEntry) quiesce(ctx context.Context) (pulls []cutover.Pull, err error) {
 	e.acc.mu.RLock()
 	consumers := make([]*consumerEntry, 0, len(e.consumers))
 	for _, c := range e.consumers {
@@ -195,15 +222,19 @@ func (e *streamEntry) quiesce(ctx context.Context) error {
 	}
 	e.stream.Quiesce()
 	for _, c := range consumers {
+		for _, w := range c.consumer.Leave(timedOut, jsapi.StatusRequestTimeout) {
+			pulls = append(pulls, cutover.Pull{Consumer: c.name, Inbox: w.Inbox, Request: w.Request})
+		}
 		c.moved()
 		errs = append(errs, c.consumer.Settle(ctx))
 	}
-	return errors.Join(errs...)
+	return pulls, errors.Join(errs...)
 }
 
 // revive starts a stream again that was stopped to become a standby, and could not. change is held.
-func (a *account) revive(e *streamEntry) error {
+func (a *account) revive(e *streamEntry, pulls []cutover.Pull) error {
 	ne := e.reborn(roleAuthority)
+	ne.standby.keepPulls(pulls)
 	if err := ne.run(false); err != nil {
 		ne.logger().Error("a stream could not be started again", slog.Any("error", err))
 		ne = ne.offlineCopy(err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -422,8 +423,17 @@ func TestStandbyConsumers(t *testing.T) {
 	if err := c.SetRole(t.Context(), cutover.Standby); err != nil {
 		t.Fatal(err)
 	}
-	if a := next(); a.header != "NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 0\r\n\r\n" {
+	select {
+	case a := <-got:
 		t.Errorf("the waiting pull got %v", a)
+	default:
+	}
+	pulls := c.TakePulls()
+	if len(pulls) != 1 || pulls[0].Consumer != "C" || !strings.HasPrefix(string(pulls[0].Request), `{"batch":1,"expires":`) {
+		t.Errorf("what is left of the waiting pull: %s", asJSON(pulls))
+	}
+	if pulls = c.TakePulls(); len(pulls) != 0 {
+		t.Errorf("and again: %s", asJSON(pulls))
 	}
 	all, err := c.Consumers()
 	if err != nil || len(all) != 1 || !all[0].Exact {

@@ -118,10 +118,13 @@ type stream struct {
 
 	// The following are guarded by Engine.mu.
 	phase    Phase
+	cut      bool // in phase flipping: what consumers of the servers still send is kept from clients
+	held     bool // in phase shadow: what is left of a rollback comes before what clients say
 	config   server.StreamConfig
 	deliver  []string // where consumers push to
 	canaries map[string]*canary
 	here     *authority
+	straddle *straddle // nil: clients hold nothing that was delivered here
 	since    time.Time // of phase
 	lastErr  string    // of the last attempt to move it
 	lastMove *Move
@@ -394,6 +397,7 @@ func (e *Engine) Close() {
 	e.mu.Unlock()
 	for _, s := range list {
 		e.unserve(s)
+		e.unstraddle(s)
 		s.cap.stop()
 	}
 	e.running.Wait()

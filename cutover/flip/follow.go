@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/reverse"
@@ -14,18 +17,20 @@ import (
 
 // authority is what runs while the gateway has the say about a stream.
 type authority struct {
-	chain  *reverse.Chain // nil: the way back was given up
-	ghosts *reverse.Ghosts
-	nudge  chan struct{} // a client asked for another configuration
-	turn   chan struct{} // likewise, for the routes
-	stop   context.CancelFunc
-	ended  sync.WaitGroup
+	chain    *reverse.Chain // nil: the way back was given up
+	ghosts   *reverse.Ghosts
+	nudge    chan struct{} // a client asked for another configuration
+	turn     chan struct{} // likewise, for the routes
+	bringing chan struct{} // held by what brings the servers near: a rollback keeps it
+	limited  atomic.Bool   // the servers keep the stream's limits
+	stop     context.CancelFunc
+	ended    sync.WaitGroup
 }
 
 // serve runs what the gateway has to do beside while it has the say about s.
 func (e *Engine) serve(s *stream) {
 	ctx, cancel := context.WithCancel(e.ctx)
-	h := &authority{stop: cancel, nudge: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	h := &authority{stop: cancel, nudge: make(chan struct{}, 1), turn: make(chan struct{}, 1), bringing: make(chan struct{}, 1)}
 	replaced := e.replaced(s)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -129,12 +134,40 @@ func (e *Engine) bring(ctx context.Context, s *stream, h *authority) error {
 	if err := e.replaced(s); err != nil { // what is on the servers is not this stream
 		return errors.Join(err, e.reroute(ctx, s))
 	}
-	return errors.Join(e.bringConfig(ctx, s), h.ghosts.Sync(ctx))
+	select {
+	case h.bringing <- struct{}{}:
+		defer func() { <-h.bringing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return errors.Join(e.bringLifted(ctx, s, h), e.trim(ctx, s), h.ghosts.Sync(ctx))
 }
 
-// bringConfig gives the servers' stream the configuration that it has here. What it stores is routed here before the
-// servers store it, too.
-func (e *Engine) bringConfig(ctx context.Context, s *stream) error {
+// bringLifted is bringConfig without the limits that would be in the chain's way, if the servers allow that.
+func (e *Engine) bringLifted(ctx context.Context, s *stream, h *authority) error {
+	err := e.bringConfig(ctx, s, h.lifted)
+	if !reverse.Refused(err) || h.limited.Swap(true) {
+		return err
+	}
+	e.o.Logger.Warn("Limits of {stream} stay as they are upstream, where messages are larger: {error}",
+		slog.String("stream", s.name.String()), slog.Any("error", err))
+	return e.bringConfig(ctx, s, h.lifted)
+}
+
+// lifted is the configuration that the servers' stream is to have while the gateway has the say: that of here, without
+// the limits that would be in the chain's way. Servers that do not allow that, an account may demand them, keep them.
+func (h *authority) lifted(cfg server.StreamConfig) server.StreamConfig {
+	if h.limited.Load() {
+		return cfg
+	}
+	return reverse.Lifted(cfg)
+}
+
+// bringConfig gives the servers' stream the configuration that it has here, as shape makes it. What it stores is routed
+// here before the servers store it, too.
+func (e *Engine) bringConfig(
+	ctx context.Context, s *stream, shape func(server.StreamConfig) server.StreamConfig,
+) error {
 	cfg := s.copy.Config()
 	if cfg.Name == "" {
 		return fmt.Errorf("%w: %s", cutover.ErrNoStream, s.name)
@@ -142,12 +175,21 @@ func (e *Engine) bringConfig(ctx context.Context, s *stream) error {
 	if err := e.reroute(ctx, s); err != nil {
 		return err
 	}
-	changed, err := reverse.BringConfig(ctx, s.site.Conn(), cfg, s.up)
+	changed, err := reverse.BringConfig(ctx, s.site.Conn(), shape(cfg), s.up)
 	if err == nil && len(changed) > 0 {
 		e.o.Logger.Info("Stream {stream} upstream has got the configuration it has here: {changed}",
 			slog.String("stream", s.name.String()), slog.Any("changed", changed))
 	}
 	return err
+}
+
+// trim removes from the servers' stream what the limits have removed here and, lifted, do not remove there.
+func (e *Engine) trim(ctx context.Context, s *stream) error {
+	cfg := s.copy.Config()
+	if cfg.MaxBytes <= 0 || cfg.Discard == server.DiscardNew || cfg.DenyPurge {
+		return nil
+	}
+	return reverse.Trim(ctx, s.site.Conn(), s.copy, s.up, s.name.Stream)
 }
 
 // turn sends here what the stream stores and where its consumers push to, as it is configured now.

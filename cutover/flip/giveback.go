@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/reverse"
 )
@@ -120,8 +122,14 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 		return e.keep(s, err)
 	}
 	e.step(RollbackStopped)
+	select { // from now on nothing else brings the servers' stream anywhere
+	case h.bringing <- struct{}{}:
+	case <-fenced.Done():
+		return e.keep(s, context.Cause(fenced))
+	}
 	rest, err := e.handBack(fenced, s, h, o, m)
 	if err != nil {
+		<-h.bringing
 		return e.keep(s, err)
 	}
 	entry := &Entry{
@@ -129,6 +137,7 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 		Leftover: m.Leftover,
 	}
 	if err := e.record(entry); err != nil {
+		<-h.bringing
 		return e.keep(s, err)
 	}
 	m.Epoch = entry.Epoch
@@ -153,14 +162,25 @@ func (e *Engine) release(
 	h.halt()
 	e.observed(s, nil)
 	e.mu.Lock()
-	s.oneWay, s.undone, s.leftover = false, 0, m.Leftover
+	s.oneWay, s.undone, s.held, s.leftover = false, 0, true, m.Leftover
 	e.mu.Unlock()
-	if err := e.enter(s, PhaseShadow); err != nil { // the subjects were good before
-		e.o.Logger.Error("Routes: {error}", slog.Any("error", err))
+	e.straddling(s, rest.straddle)
+	e.enterShadow(s) // what came before that was kept from clients
+	awake := h.ghosts == nil
+	if !awake {
+		h.ghosts.Close() // in a queue group it would take what is for clients
+		ctx, cancel := context.WithTimeout(e.ctx, awakenTime)
+		awake = e.awakenOnce(ctx, h.ghosts, &rest) == nil
+		cancel()
 	}
+	e.mu.Lock()
+	s.held = false
+	e.mu.Unlock()
+	e.enterShadow(s)
 	held = time.Since(since)
 	e.step(RollbackReleased)
-	if h.ghosts != nil { // what came before that was kept from clients
+	e.pullThere(s)
+	if !awake {
 		e.awaken(s, h.ghosts, rest)
 	}
 	e.unserve(s)
@@ -171,6 +191,20 @@ func (e *Engine) release(
 	e.applyPause(s)
 	s.cap.get().Start()
 	return held
+}
+
+// pullThere continues on the servers the pull requests that waited here.
+func (e *Engine) pullThere(s *stream) {
+	conn := s.site.Conn()
+	var errs []error
+	for _, p := range e.o.Relay.AdoptPulls(s.notes, s.copy.TakePulls()) {
+		to := "$JS.API.CONSUMER.MSG.NEXT." + s.name.Stream + "." + p.Consumer
+		errs = append(errs, conn.PublishRequest(to, p.Inbox, p.Request))
+	}
+	if err := errors.Join(errs...); err != nil { // they end by their own time
+		e.o.Logger.Warn("Pull requests of {stream} are not continued by the servers: {error}",
+			slog.String("stream", s.name.String()), slog.Any("error", err))
+	}
 }
 
 // approach brings the servers near to where the stream is: what is left to do behind the fence is little.
@@ -193,11 +227,7 @@ func (e *Engine) approach(ctx context.Context, s *stream, h *authority, last uin
 // engine ended before.
 func (e *Engine) awaken(s *stream, g *reverse.Ghosts, rest remainder) bool {
 	for {
-		err := g.GiveBack(e.ctx, rest.unclaimed)
-		if err == nil {
-			rest.unclaimed = nil // clients may have it now
-			err = g.Awaken(e.ctx, rest.dormant)
-		}
+		err := e.awakenOnce(e.ctx, g, &rest)
 		if err == nil || e.ctx.Err() != nil {
 			return err == nil
 		}
@@ -206,6 +236,25 @@ func (e *Engine) awaken(s *stream, g *reverse.Ghosts, rest remainder) bool {
 		_ = sleep(e.ctx, retryPause)
 	}
 }
+
+// awakenOnce is one attempt of awaken. rest becomes what is left to be done.
+func (e *Engine) awakenOnce(ctx context.Context, g *reverse.Ghosts, rest *remainder) error {
+	if err := g.GiveBack(ctx, rest.unclaimed); err != nil {
+		return err
+	}
+	rest.unclaimed = nil // clients may have it now
+	return g.Awaken(ctx, rest.dormant)
+}
+
+// enterShadow is enter for a stream whose subjects were good before.
+func (e *Engine) enterShadow(s *stream) {
+	if err := e.enter(s, PhaseShadow); err != nil {
+		e.o.Logger.Error("Routes: {error}", slog.Any("error", err))
+	}
+}
+
+// awakenTime is how long what clients publish waits for what was not delivered here, so that they get that first.
+const awakenTime = 300 * time.Millisecond
 
 // catchUpTime bounds how long a rollback waits for the chain before its fence.
 const catchUpTime = 30 * time.Second
@@ -222,7 +271,8 @@ func (e *Engine) keep(s *stream, cause error) error {
 // remainder is what is to be done once the servers have the say.
 type remainder struct {
 	dormant   []cutover.ConsumerCopy // consumers to make anew
-	unclaimed []string               // where to refuse what no client has got
+	unclaimed []reverse.Refusal      // what makes the servers deliver what is due
+	straddle  []reverse.Straddle     // what clients hold
 }
 
 // handBack brings the servers to where the stream, which stands still, is.
@@ -238,7 +288,7 @@ func (e *Engine) handBack(
 		return rest, err
 	}
 	e.step(RollbackReached)
-	if err := e.bringConfig(ctx, s); err != nil {
+	if err := e.bringLifted(ctx, s, h); err != nil {
 		return rest, err
 	}
 	if err := h.ghosts.Settle(ctx); err != nil {
@@ -248,6 +298,9 @@ func (e *Engine) handBack(
 		return rest, err
 	}
 	if _, err := reverse.Prune(ctx, s.site.Conn(), s.copy, s.up, last); err != nil {
+		return rest, err
+	}
+	if err := e.restoreConfig(ctx, s); err != nil { // limits that were lifted have nothing to remove any more
 		return rest, err
 	}
 	if err := e.agree(ctx, h); err != nil {
@@ -262,9 +315,8 @@ func (e *Engine) handBack(
 	if err != nil {
 		return rest, err
 	}
-	if theirs.LastSeq != last || theirs.Msgs != ours.Msgs {
-		return rest, fmt.Errorf("the servers have %d messages up to %d, here are %d up to %d",
-			theirs.Msgs, theirs.LastSeq, ours.Msgs, last)
+	if err := e.equal(ctx, s, ours, theirs, last); err != nil {
+		return rest, err
 	}
 	list, err := s.copy.Consumers()
 	if err != nil {
@@ -277,13 +329,61 @@ func (e *Engine) handBack(
 	if rest.unclaimed, err = h.ghosts.Unclaimed(ctx); err != nil {
 		return rest, err
 	}
+	if rest.straddle, err = h.ghosts.Straddling(ctx); err != nil {
+		return rest, err
+	}
 	rest.dormant, err = h.ghosts.Dormant(ctx)
 	e.step(RollbackEqual)
 	return rest, err
 }
 
+// equal requires that the servers' stream, up to last, has all messages of the one here but those whose time is over.
+func (e *Engine) equal(ctx context.Context, s *stream, ours, theirs server.StreamState, last uint64) error {
+	if theirs.LastSeq == last && theirs.Msgs == ours.Msgs {
+		return nil
+	}
+	differ := fmt.Errorf("the servers have %d messages up to %d, here are %d up to %d",
+		theirs.Msgs, theirs.LastSeq, ours.Msgs, last)
+	if theirs.LastSeq != last || theirs.Msgs > ours.Msgs {
+		return differ
+	}
+	ours, err := s.copy.State(ctx, true)
+	if err == nil {
+		theirs, err = s.up.State(ctx, true)
+	}
+	if err != nil {
+		return err
+	}
+	n, err := reverse.TimedOut(ctx, s.copy, &ours, &theirs)
+	if err != nil || theirs.Msgs+n != ours.Msgs {
+		return errors.Join(differ, err)
+	}
+	return nil
+}
+
+// restoreConfig gives the servers' stream the configuration that it has here, with its limits. What the chain publishes
+// is larger there by its headers: a max_bytes that has no room for it is raised.
+func (e *Engine) restoreConfig(ctx context.Context, s *stream) error {
+	st, err := s.up.State(ctx, false)
+	if err != nil {
+		return err
+	}
+	return e.bringConfig(ctx, s, func(cfg server.StreamConfig) server.StreamConfig {
+		roomy := reverse.Roomy(cfg, st.Bytes)
+		if roomy.MaxBytes != cfg.MaxBytes {
+			e.o.Logger.Warn("Stream {stream} takes {bytes} bytes upstream, by the headers of the chain: max_bytes is raised "+
+				"from {limit} to that", slog.String("stream", s.name.String()), slog.Uint64("bytes", st.Bytes),
+				slog.Int64("limit", cfg.MaxBytes))
+		}
+		return roomy
+	})
+}
+
 // asItIs leaves the servers where they are, and says what that loses.
 func (e *Engine) asItIs(ctx context.Context, s *stream, h *authority, m *Move) error {
+	if err := reverse.Restore(ctx, s.site.Conn(), s.name.Stream, s.up); err != nil {
+		return err
+	}
 	last, _ := s.copy.Progress()
 	st, err := s.up.State(ctx, false)
 	if err != nil {
@@ -368,6 +468,7 @@ func (e *Engine) Forget(ctx context.Context, name cutover.Scope, by string) erro
 		return err
 	}
 	s.cap.stop()
+	e.unstraddle(s)
 	if err := e.record(&Entry{Scope: name, Event: EventForget, By: by}); err != nil {
 		return err
 	}

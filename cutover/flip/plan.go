@@ -77,6 +77,12 @@ func (e *Engine) configStep(ctx context.Context, name cutover.Scope) string {
 		return step + "it cannot be looked at now"
 	}
 	here := s.copy.Config()
+	lifted := reverse.Lifted(here)
+	limits := reverse.Differs(&here, &lifted)
+	if changed := reverse.Differs(&lifted, &info.Config); len(changed) == 0 && len(limits) > 0 {
+		return step + "it has it, but for the limits that are lifted while the chain publishes (" +
+			strings.Join(limits, ", ") + ")"
+	}
 	if changed := reverse.Differs(&here, &info.Config); len(changed) > 0 {
 		return step + strings.Join(changed, ", ")
 	}

@@ -41,14 +41,16 @@ func (e *Engine) route() error {
 	var routes []relay.Route
 	for _, s := range e.streams {
 		r := relay.Route{Scope: s.notes, Subjects: s.subjects()}
-		switch s.phase {
-		case PhaseShadow:
-			r.State, r.Consumers = relay.Upstream, s.served()
-		case PhaseFlipping:
+		switch {
+		case s.phase == PhaseFlipping && s.cut:
+			r.State = relay.HeldHere
+		case s.phase == PhaseFlipping, s.phase == PhaseShadow && s.held:
 			r.State = relay.Held
-		case PhaseRollingBack:
+		case s.phase == PhaseShadow:
+			r.State, r.Consumers = relay.Upstream, s.served()
+		case s.phase == PhaseRollingBack:
 			r.State, r.Deliver = relay.HeldHere, s.deliver
-		case PhaseEHDB, PhaseComplete:
+		case s.phase == PhaseEHDB, s.phase == PhaseComplete:
 			r.State, r.Deliver = relay.Here, s.deliver
 		}
 		routes = append(routes, r)

@@ -172,7 +172,7 @@ func (e *Engine) takeOver(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 		return e.abort(s, PhaseShadow, err)
 	}
 	e.step(FlipHeld)
-	last, list, err := e.drain(fenced, s)
+	last, list, err := e.part(fenced, s)
 	if err != nil {
 		return e.abort(s, PhaseShadow, err)
 	}
@@ -230,6 +230,9 @@ func (s *stream) leftBehind(ctx context.Context, o *MoveOptions) (n int, err err
 
 // abort lifts the fence. Nothing has happened.
 func (e *Engine) abort(s *stream, back Phase, cause error) error {
+	e.mu.Lock()
+	s.cut = false
+	e.mu.Unlock()
 	err := e.enter(s, back)
 	err = errors.Join(err, e.record(&Entry{Scope: s.name, Event: EventAbort, Reason: cause.Error()}))
 	if err != nil {
@@ -238,14 +241,43 @@ func (e *Engine) abort(s *stream, back Phase, cause error) error {
 	return endedError{cause}
 }
 
+// part is drain, and keeps from clients what the servers' consumers send behind that: it is to come from here.
+func (e *Engine) part(ctx context.Context, s *stream) (last uint64, list []cutover.ConsumerCopy, err error) {
+	for {
+		var seen int64
+		if last, list, seen, err = e.drain(ctx, s); err != nil {
+			return 0, nil, err
+		}
+		if err := e.setCut(s, true); err != nil {
+			return 0, nil, err
+		}
+		if s.notes.Delivered() == seen {
+			return last, list, nil
+		}
+		if err := e.setCut(s, false); err != nil { // a consumer was slow: it goes on
+			return 0, nil, err
+		}
+	}
+}
+
+func (e *Engine) setCut(s *stream, cut bool) error {
+	e.mu.Lock()
+	s.cut = cut
+	e.mu.Unlock()
+	return e.route()
+}
+
 // drain waits until nothing is on its way to or from a stream that is held, and takes over what is to be taken over.
-func (e *Engine) drain(ctx context.Context, s *stream) (last uint64, list []cutover.ConsumerCopy, err error) {
+// seen is what clients had been sent by then.
+func (e *Engine) drain(ctx context.Context, s *stream) (
+	last uint64, list []cutover.ConsumerCopy, seen int64, err error,
+) {
 	if err := e.barrier(ctx); err != nil {
-		return 0, nil, err
+		return 0, nil, 0, err
 	}
 	for s.notes.InFlight() > 0 {
 		if err := sleep(ctx, pollTime); err != nil {
-			return 0, nil, fmt.Errorf("%d publishes have no PubAck: %w", s.notes.InFlight(), err)
+			return 0, nil, 0, fmt.Errorf("%d publishes have no PubAck: %w", s.notes.InFlight(), err)
 		}
 	}
 	e.step(FlipDrained)
@@ -253,11 +285,11 @@ func (e *Engine) drain(ctx context.Context, s *stream) (last uint64, list []cuto
 	for quiet := time.Now(); ; quiet = time.Now() {
 		before, err := s.up.Info(ctx)
 		if err != nil {
-			return 0, nil, errors.Join(moved, err)
+			return 0, nil, 0, errors.Join(moved, err)
 		}
 		consumers, err := s.up.Consumers(ctx)
 		if err != nil {
-			return 0, nil, errors.Join(moved, err)
+			return 0, nil, 0, errors.Join(moved, err)
 		}
 		err = s.cap.get().Settle(ctx, before.State.LastSeq)
 		if errors.Is(err, cutover.ErrMoved) && sleep(ctx, pollTime) == nil {
@@ -265,17 +297,18 @@ func (e *Engine) drain(ctx context.Context, s *stream) (last uint64, list []cuto
 			continue
 		}
 		if err != nil {
-			return 0, nil, errors.Join(moved, fmt.Errorf("the copy is not equal: %w", err))
+			return 0, nil, 0, errors.Join(moved, fmt.Errorf("the copy is not equal: %w", err))
 		}
 		if err := sleep(ctx, time.Until(quiet.Add(verifyTime))); err != nil {
-			return 0, nil, errors.Join(moved, err)
+			return 0, nil, 0, errors.Join(moved, err)
 		}
+		seen = s.notes.Delivered()
 		same, list, err := e.settled(ctx, s, before, consumers)
 		if err != nil {
-			return 0, nil, errors.Join(moved, err)
+			return 0, nil, 0, errors.Join(moved, err)
 		}
 		if same {
-			return before.State.LastSeq, list, nil
+			return before.State.LastSeq, list, seen, nil
 		}
 		moved = ErrMoved
 	}
@@ -336,10 +369,14 @@ func (e *Engine) own(s *stream, since time.Time) (held time.Duration) {
 	e.promote(s)
 	e.step(FlipPromoted)
 	s.setDeliver(e)
+	e.mu.Lock()
+	s.cut = false
+	e.mu.Unlock()
 	if err := e.enter(s, PhaseEHDB); err != nil { // the subjects were good before
 		e.o.Logger.Error("Routes: {error}", slog.Any("error", err))
 	}
 	held = time.Since(since)
+	e.unstraddle(s)
 	e.step(FlipReleased)
 	e.pullHere(s)
 	e.serve(s)

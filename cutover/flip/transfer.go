@@ -72,6 +72,9 @@ func (s *stream) consumer(ctx context.Context, info *server.ConsumerInfo) (*cuto
 	c := &cutover.ConsumerCopy{Name: info.Name, Config: *info.Config, Created: info.Created, Exact: true}
 	c.State.Delivered = server.SequencePair{Consumer: info.Delivered.Consumer, Stream: info.Delivered.Stream}
 	c.State.AckFloor = server.SequencePair{Consumer: info.AckFloor.Consumer, Stream: info.AckFloor.Stream}
+	for _, g := range info.PriorityGroups {
+		c.Pin = cutover.Pin{Group: g.Group, ID: g.PinnedClientID, Since: g.PinnedTS}
+	}
 	if info.Config.AckPolicy == server.AckNone || info.NumAckPending == 0 {
 		return c, nil
 	}
@@ -94,7 +97,8 @@ func fill(c *cutover.ConsumerCopy, pending map[uint64]relay.Delivery) {
 	c.State.Pending = make(map[uint64]*server.Pending, len(pending))
 	wait := c.Config.AckWait
 	for seq, d := range pending {
-		p := &server.Pending{Sequence: d.Consumer, Timestamp: d.At}
+		// What was delivered here before may have a sequence that the servers have not reached.
+		p := &server.Pending{Sequence: min(d.Consumer, c.State.Delivered.Consumer), Timestamp: d.At}
 		if d.Naked { // due after its delay, whatever the ack wait is
 			p.Timestamp = d.At + int64(d.Delay) - int64(wait)
 		}

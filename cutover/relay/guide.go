@@ -23,6 +23,8 @@ type guide struct {
 	flight flights
 	asked  asks
 	pulls  pulls
+	local  inboxes // of pull requests that were sent to consumers here
+	gets   gets    // where messages are waited for
 	// updates are changes of streams that wait for their answer.
 	updates updates
 
@@ -62,7 +64,10 @@ const (
 	kindNone kind = iota
 	kindPublish
 	kindPull
+	kindPullHere
+	kindAckHere
 	kindAck
+	kindGet    // a request for a message, which may have the mark of the chain
 	kindMirror // an ack that the servers are told of as well
 	kindHere   // a publish to a stream that is served from here and observed
 	kindUpdate // a change of a stream
@@ -180,12 +185,20 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 		if f := r.Scope.Changed; f != nil && changing(verb) {
 			f()
 		}
+		if bytes.Equal(verb, msgNext) && len(reply) > 0 {
+			g.sending = sending{kindPullHere, r}
+		}
 		return gateway.CourseLocal, nil
 	}
 	switch {
 	case bytes.Equal(verb, msgNext):
 		if len(reply) > 0 {
 			g.sending = sending{kindPull, r}
+			return gateway.CourseShow, nil
+		}
+	case bytes.Equal(verb, msgGet):
+		if t.marked && len(reply) > 0 {
+			g.sending = sending{kindGet, r}
 			return gateway.CourseShow, nil
 		}
 	case changing(verb):
@@ -241,8 +254,8 @@ func (g *guide) upAck(t *Table, a *account, subject []byte) (gateway.Course, <-c
 	case s.held():
 		return gateway.CoursePass, t.next
 	case s == Here:
-		if r.State != Here {
-			g.sending = sending{kindMirror, r}
+		if g.sending = (sending{kindAckHere, r}); r.State != Here {
+			g.sending.kind = kindMirror
 		}
 		return gateway.CourseLocal, nil
 	}
@@ -252,6 +265,9 @@ func (g *guide) upAck(t *Table, a *account, subject []byte) (gateway.Course, <-c
 		}
 	}
 	g.sending = sending{kindAck, r}
+	if r.Scope.tracker.straddles(&ack) {
+		return gateway.CourseLocal, nil
+	}
 	return gateway.CourseShow, nil
 }
 
@@ -266,13 +282,23 @@ func (g *guide) Sent(m *bus.Msg) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.pulls.add(s.route.Scope, string(consumer), m.Reply, m.Data)
+	case kindPullHere:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.local.add(m.Reply, m.Data)
+	case kindAckHere:
+		if next, asks := bytes.CutPrefix(m.Data, ackNext); asks && len(m.Reply) > 0 {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.local.add(m.Reply, bytes.TrimSpace(next))
+		}
 	case kindAck:
 		ack, ok := jsapi.ParseAckSubject(m.Subject)
 		if !ok {
 			return
 		}
 		s.route.Scope.tracker.ack(&ack, m.Data)
-		if next, asks := bytes.CutPrefix(m.Data, []byte("+NXT")); asks && len(m.Reply) > 0 {
+		if next, asks := bytes.CutPrefix(m.Data, ackNext); asks && len(m.Reply) > 0 {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			g.pulls.add(s.route.Scope, string(ack.Consumer), m.Reply, bytes.TrimSpace(next))
@@ -281,6 +307,10 @@ func (g *guide) Sent(m *bus.Msg) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.updates.add(m.Reply, s.route.Scope)
+	case kindGet:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.gets.add(m.Reply)
 	case kindMirror:
 		ack, ok := jsapi.ParseAckSubject(m.Subject)
 		if f := s.route.Scope.Mirror; f != nil && ok {
@@ -308,8 +338,11 @@ func (g *guide) Down(subject, reply []byte, header bool) gateway.Course {
 			return course
 		}
 	}
+	if t.marked && bytes.HasPrefix(reply, chainInbox) && a.storing(subject) != nil {
+		return gateway.CourseDrop
+	}
 	g.mu.Lock()
-	waited := g.flight.has(subject) || g.pulls.has(subject) || g.updates.has(subject)
+	waited := g.flight.has(subject) || g.pulls.has(subject) || g.gets.has(subject) || g.updates.has(subject)
 	g.mu.Unlock()
 	switch {
 	case waited:
@@ -346,6 +379,15 @@ func (g *guide) downJetStream(t *Table, a *account, reply []byte, header bool) (
 	case !delivery:
 		return gateway.CoursePass, true
 	}
+	// Counted before it is known that the table still counts, as publishes are.
+	r.Scope.delivered.Add(1)
+	if now := g.relay.table.Load(); now != t {
+		r.Scope.delivered.Add(-1)
+		if a = g.down.of(now, g.traveler); a == nil {
+			return gateway.CoursePass, true
+		}
+		return g.downJetStream(now, a, reply, header)
+	}
 	r.Scope.tracker.delivered(&ack)
 	if f := r.Scope.Offered; f != nil {
 		f(ack.Consumer, ack.StreamSeq)
@@ -365,6 +407,7 @@ func (g *guide) Received(m *bus.Msg) gateway.Course {
 	f, answered := g.flight.take(m.Subject)
 	g.acknowledged = g.acknowledged || answered
 	moved := !answered && g.pulls.status(m)
+	gotten := !answered && g.gets.take(m.Subject)
 	updated := g.updates.take(m.Subject)
 	g.mu.Unlock()
 	if updated != nil {
@@ -373,6 +416,8 @@ func (g *guide) Received(m *bus.Msg) gateway.Course {
 	switch {
 	case answered:
 		f.answer(m.Data)
+	case gotten:
+		m.Data = unmarkedGet(m.Data)
 	case moved:
 		return gateway.CourseDrop
 	case bytes.Contains(m.Header, originField):
@@ -380,6 +425,8 @@ func (g *guide) Received(m *bus.Msg) gateway.Course {
 	}
 	return gateway.CoursePass
 }
+
+var chainInbox = []byte(cutover.ChainInbox)
 
 var originField = []byte("\r\n" + cutover.HeaderOrigin + ":")
 
@@ -412,5 +459,5 @@ func (g *guide) Closed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.flight.close()
-	g.pulls, g.asked, g.updates = pulls{}, asks{}, nil
+	g.pulls, g.local, g.gets, g.asked, g.updates = pulls{}, nil, nil, asks{}, nil
 }

@@ -3,12 +3,14 @@ package relay
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/internal/bus"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 )
@@ -65,7 +67,14 @@ func (p *pulls) add(s *Scope, consumer string, inbox, request []byte) {
 	if len(p.list) >= maxPulls {
 		p.list = p.list[1:]
 	}
-	q := &pull{scope: s, consumer: consumer, inbox: string(inbox), request: bytes.Clone(request), left: 1}
+	q := newPull(request, now)
+	q.scope, q.consumer, q.inbox = s, consumer, string(inbox)
+	p.list = append(p.list, q)
+}
+
+// newPull reads a request.
+func newPull(request []byte, now time.Time) *pull {
+	q := &pull{request: bytes.Clone(request), left: 1}
 	var body struct {
 		Batch   int   `json:"batch"`
 		Expires int64 `json:"expires"`
@@ -81,7 +90,7 @@ func (p *pulls) add(s *Scope, consumer string, inbox, request []byte) {
 			q.until = now.Add(time.Second)
 		}
 	}
-	p.list = append(p.list, q)
+	return q
 }
 
 func (p *pulls) prune(now time.Time) {
@@ -130,10 +139,56 @@ func (p *pulls) status(m *bus.Msg) (moved bool) {
 }
 
 // Pull is what is left of a pull request.
-type Pull struct {
-	Consumer string
-	Inbox    string
-	Request  []byte
+type Pull = cutover.Pull
+
+// inboxes are those of pull requests that were sent to consumers here, with when the last one of each is over at the
+// latest.
+type inboxes map[string]time.Time
+
+// forever is how long a request without an end is remembered after it was sent.
+const forever = 24 * time.Hour
+
+func (l *inboxes) add(inbox, request []byte) {
+	now := time.Now()
+	if *l == nil {
+		*l = make(inboxes)
+	}
+	if len(*l) >= maxPulls {
+		maps.DeleteFunc(*l, func(_ string, until time.Time) bool { return until.Before(now) })
+	}
+	if len(*l) >= maxPulls {
+		clear(*l) // what waits then is not continued by the servers: it ends by its own time
+	}
+	q := newPull(request, now)
+	if q.until.IsZero() {
+		q.until = now.Add(forever)
+	}
+	(*l)[string(inbox)] = q.until
+}
+
+// AdoptPulls notes pull requests that waited at consumers here and that the servers upstream are about to hold, and
+// returns those of connections that are there.
+func (r *Relay) AdoptPulls(s *Scope, list []Pull) (kept []Pull) {
+	guides := r.all()
+	for _, p := range list {
+		for _, g := range guides {
+			if g.adopt(s, &p) {
+				kept = append(kept, p)
+				break
+			}
+		}
+	}
+	return kept
+}
+
+func (g *guide) adopt(s *Scope, p *Pull) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, own := g.local[p.Inbox]; !own {
+		return false
+	}
+	g.pulls.add(s, p.Consumer, []byte(p.Inbox), p.Request)
+	return true
 }
 
 // MovePulls returns what is left of the pull requests for a stream, or one of its consumers if that is named, that the
@@ -149,7 +204,8 @@ func (r *Relay) MovePulls(s *Scope, consumer string) (list []Pull) {
 			}
 			q.moved = true
 			if request, more := q.rest(now); more {
-				list = append(list, Pull{q.consumer, q.inbox, request})
+				g.local.add([]byte(q.inbox), request)
+				list = append(list, Pull{Consumer: q.consumer, Inbox: q.inbox, Request: request})
 			}
 		}
 		g.mu.Unlock()

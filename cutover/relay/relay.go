@@ -108,9 +108,10 @@ type Scope struct {
 	flight atomic.Int64 // publishes that wait for their PubAck
 	latest atomic.Int64 // when the latest publish was sent that has one, in Unix nanoseconds
 	// observed: what clients get of the stream from here is looked at (Relay.Observe).
-	observed atomic.Bool
-	notes    counters
-	tracker  tracker
+	observed  atomic.Bool
+	delivered atomic.Int64 // messages that consumers of the servers have sent to clients
+	notes     counters
+	tracker   tracker
 }
 
 // hooks are called by connections. They must not block.
@@ -192,6 +193,10 @@ func (s *Scope) Counts() Counts {
 
 // Answered is when the latest publish was sent that has its PubAck.
 func (s *Scope) Answered() time.Time { return time.Unix(0, s.latest.Load()) }
+
+// Delivered counts what consumers of the servers have sent to clients. Behind a table in which the stream is Here or
+// HeldHere it stands still.
+func (s *Scope) Delivered() int64 { return s.delivered.Load() }
 
 // InFlight is how many publishes wait for their PubAck.
 func (s *Scope) InFlight() int64 { return s.flight.Load() }

@@ -115,6 +115,7 @@ var (
 	apiToken  = []byte("API")
 	apiPrefix = []byte(jsapi.APIPrefix)
 	msgNext   = []byte("CONSUMER.MSG.NEXT.")
+	msgGet    = []byte("STREAM.MSG.GET.")
 )
 
 // apiStream returns the stream that an API request is about, and what the request is, without that name:

@@ -35,6 +35,10 @@ type tracked struct {
 	created time.Time
 	joined  uint64 // what was delivered up to here was not seen
 	flooded bool   // more was outstanding than is tracked
+
+	here  uint64            // what was delivered up to here was delivered by this gateway; 0: nothing
+	all   bool              // acks of that are shown, whoever delivered it last
+	again map[uint64]uint64 // and came again from the servers, with the consumer sequence
 }
 
 // Delivery is one message that was delivered and is not acknowledged.
@@ -60,6 +64,9 @@ func (t *tracker) delivered(a *jsapi.AckSubject) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.of(a.Consumer)
+	if a.StreamSeq <= c.here {
+		c.again[a.StreamSeq] = a.ConsumerSeq
+	}
 	switch {
 	case c.known && c.policy == server.AckNone:
 	case c.done(a.StreamSeq): // it was sent before the ack got there, and is not outstanding
@@ -145,6 +152,9 @@ func (t *tracker) settle(info *server.ConsumerInfo) {
 	}
 	c.created = info.Created
 	c.known, c.policy, c.floor = true, info.Config.AckPolicy, info.AckFloor.Stream
+	if c.floor >= c.here {
+		c.here, c.again = 0, nil
+	}
 	below := func(seq uint64) bool { return seq <= c.floor }
 	maps.DeleteFunc(c.pending, func(seq uint64, _ Delivery) bool { return below(seq) })
 	maps.DeleteFunc(c.acked, func(seq uint64, _ struct{}) bool { return below(seq) })
@@ -185,6 +195,26 @@ func (s *Scope) Seed(consumer string, policy server.AckPolicy, state *server.Con
 	s.tracker.mu.Lock()
 	defer s.tracker.mu.Unlock()
 	s.tracker.consumers[consumer] = c
+}
+
+// Straddle says that what a consumer has delivered up to a stream sequence, and is not acknowledged, was delivered by
+// this gateway, under consumer sequences that the servers do not know: acks of it are published on this gateway's own
+// bus. With all, so are those of what the servers have delivered again since.
+//
+//nolint:revive // all is the consumer's policy
+func (s *Scope) Straddle(consumer string, delivered uint64, all bool) {
+	s.tracker.mu.Lock()
+	defer s.tracker.mu.Unlock()
+	c := s.tracker.of([]byte(consumer))
+	c.here, c.all, c.again = delivered, all, make(map[uint64]uint64)
+}
+
+// straddles reports whether an ack is of what this gateway has delivered.
+func (t *tracker) straddles(a *jsapi.AckSubject) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.consumers[string(a.Consumer)]
+	return c != nil && a.StreamSeq <= c.here && (c.all || c.again[a.StreamSeq] != a.ConsumerSeq)
 }
 
 // Exact reports whether all that a consumer of the servers has outstanding was seen: a transfer repeats nothing.

@@ -98,19 +98,16 @@ var ackWord = []byte("+ACK")
 
 // confirm acknowledges and waits for the answer: a consumer does with acks in their order.
 func (g *Ghosts) confirm(ctx context.Context, subject string) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	if _, err := g.conn.RequestWithContext(ctx, subject, ackWord); err != nil {
-		return fmt.Errorf("an ack was not confirmed: %w", err)
-	}
-	return nil
+	return g.say(ctx, subject, ackWord)
 }
 
-// flush returns when the servers have got what was sent.
-func (g *Ghosts) flush(ctx context.Context) error {
+func (g *Ghosts) say(ctx context.Context, subject string, word []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	return g.conn.FlushWithContext(ctx)
+	if _, err := g.conn.RequestWithContext(ctx, subject, word); err != nil {
+		return fmt.Errorf("%s was not confirmed: %w", word, err)
+	}
+	return nil
 }
 
 // Compare returns what would come again if the servers had the say now: nil if nothing would. Both sides have to stand
@@ -155,9 +152,23 @@ func (g *Ghosts) compare(ctx context.Context, c *cutover.ConsumerCopy, info *ser
 	return nil
 }
 
-// Unclaimed returns where to refuse what the servers have delivered and no client has got, or was to get again at once:
-// it is outstanding upstream, and would come when its ack wait is over. Both sides have to stand still.
-func (g *Ghosts) Unclaimed(ctx context.Context) (subjects []string, err error) {
+// Refusal is a NAK for the servers.
+type Refusal struct {
+	subject string
+	delay   time.Duration // 0: the message is to come at once
+}
+
+func (r *Refusal) word() []byte {
+	if r.delay <= 0 {
+		return []byte("-NAK")
+	}
+	return fmt.Appendf(nil, `-NAK {"delay":%d}`, r.delay)
+}
+
+// Unclaimed returns what makes the servers deliver when this side would have: what they have delivered and no client has
+// got comes at once, what clients hold or have refused when it is due here. The ack waits upstream began when the ghosts
+// took the messages. Both sides have to stand still.
+func (g *Ghosts) Unclaimed(ctx context.Context) (list []Refusal, err error) {
 	copies, there, err := g.both(ctx)
 	if err != nil {
 		return nil, err
@@ -170,23 +181,25 @@ func (g *Ghosts) Unclaimed(ctx context.Context) (subjects []string, err error) {
 			continue
 		}
 		for seq := c.State.Delivered.Stream + 1; seq <= info.Delivered.Stream; seq++ {
-			subjects = append(subjects, g.ackSubject(c.Name, seq, info.Delivered.Consumer))
+			list = append(list, Refusal{g.ackSubject(c.Name, seq, info.Delivered.Consumer), 0})
 		}
 		for seq, p := range c.State.Pending {
-			if p.Timestamp+int64(c.Config.AckWait) <= now {
-				subjects = append(subjects, g.ackSubject(c.Name, seq, info.Delivered.Consumer))
-			}
+			left := max(p.Timestamp+int64(c.Config.AckWait)-now, 0)
+			list = append(list, Refusal{g.ackSubject(c.Name, seq, info.Delivered.Consumer), time.Duration(left)})
 		}
 	}
-	return subjects, nil
+	return list, nil
 }
 
-// GiveBack refuses what Unclaimed has returned, once the servers have the say: they deliver it to clients.
-func (g *Ghosts) GiveBack(ctx context.Context, subjects []string) error {
-	for _, s := range subjects {
-		if err := g.conn.Publish(s, []byte("-NAK")); err != nil {
+// GiveBack says what Unclaimed has returned, once the servers have the say: they deliver it to clients.
+func (g *Ghosts) GiveBack(ctx context.Context, list []Refusal) error {
+	for i := range list {
+		if i == len(list)-1 { // when this one is answered, all are done with
+			return g.say(ctx, list[i].subject, list[i].word())
+		}
+		if err := g.conn.Publish(list[i].subject, list[i].word()); err != nil {
 			return err
 		}
 	}
-	return g.flush(ctx)
+	return nil
 }

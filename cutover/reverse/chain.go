@@ -58,7 +58,7 @@ func NewChain(
 ) *Chain {
 	c := &Chain{
 		conn: conn, from: from, to: to, name: stream, epoch: epoch, log: log, created: from.Created(),
-		inbox: nats.NewInbox() + "." + nuid.Next(),
+		inbox: cutover.ChainInbox + nuid.Next(),
 	}
 	c.position.moved = make(chan struct{})
 	return c
@@ -254,10 +254,13 @@ type window struct {
 	next  uint64             // to be published
 	acked uint64             // the servers have everything up to here
 	lost  <-chan nats.Status // the connection is interrupted: nothing on its way is answered
+
+	largest int // size of the largest message, with its headers, that the servers take
 }
 
 // upTo publishes the records up to seq.
 func (w *window) upTo(ctx context.Context, seq uint64) error {
+	w.largest = w.c.largest()
 	var failure error
 	err := w.c.from.Read(ctx, w.next, func(r *cutover.Record, err error) bool {
 		switch {
@@ -299,7 +302,17 @@ func (w *window) fill(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// publish sends one record.
+// largest is the size of the largest message, with its headers, that the servers take into the stream.
+func (c *Chain) largest() int {
+	n := int(c.conn.MaxPayload())
+	if most := c.from.Config().MaxMsgSize; most > 0 {
+		n = min(n, int(most))
+	}
+	return n
+}
+
+// publish sends one record. One that leaves no room for what the chain adds is sent as it is, between the answer to the
+// one before it and that to it: its sequence tells afterwards whether another came between.
 func (w *window) publish(ctx context.Context, r *cutover.Record) error {
 	for w.next-1-w.acked >= maxAhead {
 		if err := w.answer(ctx); err != nil {
@@ -310,10 +323,21 @@ func (w *window) publish(ctx context.Context, r *cutover.Record) error {
 	m.Header = w.c.header(r)
 	m.Data = bytes.Clone(r.Data)
 	m.Reply = w.c.inbox + "." + strconv.FormatUint(r.Seq, 10)
+	bare := m.Size()-len(m.Subject)-len(m.Reply) > w.largest
+	if bare {
+		m.Header.Del(cutover.HeaderOrigin)
+		m.Header.Del(nats.ExpectedLastSeqHdr)
+		if err := w.drain(ctx); err != nil {
+			return err
+		}
+	}
 	if err := w.c.conn.PublishMsg(m); err != nil {
 		return err
 	}
 	w.next = r.Seq + 1
+	if bare {
+		return w.drain(ctx)
+	}
 	for len(w.c.answers) > 0 {
 		if err := w.answer(ctx); err != nil {
 			return err
@@ -398,15 +422,21 @@ func (c *Chain) header(r *cutover.Record) nats.Header {
 
 // remaining is what is left of a TTL, at least a second; empty if it has no end or is none.
 func remaining(ttl string, since int64, now time.Time) string {
-	d, err := time.ParseDuration(ttl)
-	if n, failure := strconv.ParseInt(ttl, 10, 64); failure == nil {
-		d, err = time.Duration(n)*time.Second, nil
-	}
-	if err != nil || d <= 0 {
+	d, ok := lifetime(ttl)
+	if !ok {
 		return ""
 	}
 	left := time.Unix(0, since).Add(d).Sub(now).Round(time.Second)
 	return max(left, time.Second).String()
+}
+
+// lifetime reads a TTL; false if it has no end or is none.
+func lifetime(ttl string) (time.Duration, bool) {
+	d, err := time.ParseDuration(ttl)
+	if n, failure := strconv.ParseInt(ttl, 10, 64); failure == nil {
+		d, err = time.Duration(n)*time.Second, nil
+	}
+	return d, err == nil && d > 0
 }
 
 func (c *Chain) advance(seq uint64) {

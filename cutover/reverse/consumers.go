@@ -40,8 +40,9 @@ func (g *Ghosts) info(ctx context.Context, name string) (*server.ConsumerInfo, e
 	return info, ask(ctx, g.conn, "CONSUMER.INFO."+g.stream+"."+name, nil, info)
 }
 
-// Dormant deletes upstream the consumers that take no acks, and returns them for Awaken. Where they are there depends
-// on what was sent to clients and kept from them, and nothing brings it back.
+// Dormant makes upstream anew, behind what was delivered here, the consumers that take no acks: where they are there
+// depends on what was sent to clients and kept from them, and nothing brings it back. Those that push it deletes, and
+// returns them for Awaken: they would push at once.
 func (g *Ghosts) Dormant(ctx context.Context) ([]cutover.ConsumerCopy, error) {
 	copies, err := g.from.Consumers()
 	if err != nil {
@@ -57,7 +58,13 @@ func (g *Ghosts) Dormant(ctx context.Context) ([]cutover.ConsumerCopy, error) {
 		if err != nil && (!errors.As(err, &api) || api.code != codeNoConsumer) {
 			return nil, err
 		}
-		out = append(out, copies[i])
+		if copies[i].Config.DeliverSubject != "" {
+			out = append(out, copies[i])
+			continue
+		}
+		if err := g.Awaken(ctx, copies[i:i+1]); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }

@@ -2,6 +2,7 @@ package reverse
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,6 +52,9 @@ func (g *Ghosts) Close() {
 	defer g.mu.Unlock()
 	for _, s := range g.pushs {
 		_ = s.Unsubscribe()
+	}
+	if len(g.pushs) > 0 {
+		_ = g.conn.FlushTimeout(answerTime) // a connection that is lost has no subscriptions either
 	}
 	clear(g.pushs)
 }
@@ -130,7 +134,12 @@ func (g *Ghosts) one(ctx context.Context, c *cutover.ConsumerCopy, info *server.
 			return err
 		}
 	}
-	if err := g.configure(ctx, c, info); err != nil {
+	if !all {
+		if err := g.configure(ctx, c, info, all); err != nil {
+			return err
+		}
+	}
+	if info, err = g.rouse(ctx, c, info); err != nil {
 		return err
 	}
 	took, err := g.catchUp(ctx, c, info)
@@ -139,6 +148,9 @@ func (g *Ghosts) one(ctx context.Context, c *cutover.ConsumerCopy, info *server.
 	}
 	if err == nil {
 		err = g.acknowledge(ctx, c, info, all)
+	}
+	if err == nil && all { // with the limits that it has here again, it would not get there
+		err = errors.Join(g.configure(ctx, c, info, all), g.unpin(ctx, c, info))
 	}
 	if err != nil {
 		return err
@@ -174,7 +186,45 @@ func (g *Ghosts) catchUp(ctx context.Context, c *cutover.ConsumerCopy, info *ser
 	if err := g.acknowledge(ctx, c, info, false); err != nil {
 		return false, err
 	}
+	if err := g.unpin(ctx, c, info); err != nil {
+		return false, err
+	}
 	return true, g.takeAll(ctx, c, todo)
+}
+
+// unpin ends upstream that one client, or a ghost, has a consumer to itself.
+func (g *Ghosts) unpin(ctx context.Context, c *cutover.ConsumerCopy, info *server.ConsumerInfo) error {
+	var errs []error
+	for _, p := range info.PriorityGroups {
+		if p.PinnedClientID == "" {
+			continue
+		}
+		body, err := json.Marshal(server.JSApiConsumerUnpinRequest{Group: p.Group})
+		errs = append(errs, err, request(ctx, g.conn, "CONSUMER.UNPIN."+g.stream+"."+c.Name, string(body)))
+	}
+	return errors.Join(errs...)
+}
+
+// pullBody is a request for messages.
+func pullBody(cfg *server.ConsumerConfig, batch int) []byte {
+	group := ""
+	if cfg.PriorityPolicy != server.PriorityNone && len(cfg.PriorityGroups) > 0 {
+		group = fmt.Sprintf(`,"group":%q`, cfg.PriorityGroups[0])
+	}
+	return fmt.Appendf(nil, `{"batch":%d,"expires":%d%s}`, batch, pullTime, group)
+}
+
+// rouse ends the pause of a consumer upstream that is to deliver what was delivered here.
+func (g *Ghosts) rouse(
+	ctx context.Context, c *cutover.ConsumerCopy, info *server.ConsumerInfo,
+) (*server.ConsumerInfo, error) {
+	if !info.Paused || info.Delivered.Stream >= c.State.Delivered.Stream {
+		return info, nil
+	}
+	if err := request(ctx, g.conn, "CONSUMER.PAUSE."+g.stream+"."+c.Name, "{}"); err != nil {
+		return nil, err
+	}
+	return g.info(ctx, c.Name)
 }
 
 // takeAll pulls until all of todo has come.
@@ -189,7 +239,7 @@ func (g *Ghosts) takeAll(ctx context.Context, c *cutover.ConsumerCopy, todo map[
 		const most = 256
 		batch := min(len(todo), most)
 		if err := g.conn.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+g.stream+"."+c.Name, inbox,
-			fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, batch, pullTime)); err != nil {
+			pullBody(&c.Config, batch)); err != nil {
 			return err
 		}
 		before := len(todo)
@@ -201,6 +251,9 @@ func (g *Ghosts) takeAll(ctx context.Context, c *cutover.ConsumerCopy, todo map[
 			continue
 		}
 		info, err := g.info(ctx, c.Name) // nothing, or the same again
+		if err == nil {
+			err = g.unpin(ctx, c, info)
+		}
 		if err != nil {
 			return err
 		}

@@ -43,6 +43,12 @@ func ask(ctx context.Context, conn *nats.Conn, subject string, body []byte, answ
 	return nil
 }
 
+// Refused reports whether an error is the servers' answer to a request.
+func Refused(err error) bool {
+	var api *apiError
+	return errors.As(err, &api)
+}
+
 type apiError struct {
 	subject string
 	code    int

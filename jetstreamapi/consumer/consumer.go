@@ -46,6 +46,8 @@ type Options struct {
 	Advisory func(subject string, event any)
 	// Held keeps messages back until Release: nobody is sent any before being told that the consumer exists.
 	Held bool
+	// Pin is whom a consumer with priority policy pinned_client is pinned to already.
+	Pin Pin
 }
 
 // Consumer is one consumer. Its methods may be called by anyone; they hand an event to its mailbox, or change the
@@ -97,6 +99,7 @@ func New(o Options) (*Consumer, error) {
 	now := time.Now().UnixNano()
 	c.mu.Lock()
 	c.rewatch(now)
+	c.m.adoptPin(now, &o.Pin)
 	if !found {
 		c.initial = c.info(time.Now())
 	}

@@ -14,6 +14,22 @@ type pinState struct {
 	expires int64 // 0: no pin
 }
 
+// Pin says which client has a group to itself.
+type Pin struct {
+	Group string
+	ID    string // that the client sends; empty: there is none
+	Since time.Time
+}
+
+// adoptPin takes a pin over that was given elsewhere.
+func (m *machine) adoptPin(now int64, p *Pin) {
+	cfg := &m.set.cfg
+	if p.ID == "" || cfg.PriorityPolicy != server.PriorityPinnedClient {
+		return
+	}
+	m.pin = pinState{id: p.ID, group: p.Group, since: p.Since.UnixNano(), expires: after(now, int64(cfg.PinnedTTL))}
+}
+
 func (p *pinState) clear() { *p = pinState{} }
 
 type turn uint8
