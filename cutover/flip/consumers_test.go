@@ -32,7 +32,7 @@ func (k *ride) consumer(cfg jetstream.ConsumerConfig) jetstream.Consumer {
 
 // acking is what a client does that acknowledges each message.
 func (k *ride) acking(m jetstream.Msg) {
-	seq, _ := k.took(m)
+	seq := k.took(m)
 	k.ack(m, seq)
 }
 
@@ -104,7 +104,7 @@ func pushed(group string, members int, opts ...nats.SubOpt) func(*ride) {
 // noAcks is for consumers that take none: what has come is done with.
 func noAcks(k *ride) func(m jetstream.Msg) {
 	return func(m jetstream.Msg) {
-		seq, _ := k.took(m)
+		seq := k.took(m)
 		k.over(seq)
 	}
 }
@@ -113,7 +113,7 @@ func noAcks(k *ride) func(m jetstream.Msg) {
 func allAcks(k *ride) func(m jetstream.Msg) {
 	var open []uint64
 	return func(m jetstream.Msg) {
-		seq, _ := k.took(m)
+		seq := k.took(m)
 		if open = append(open, seq); len(open) < 10 {
 			return
 		}
@@ -252,6 +252,7 @@ func TestConsumersOfEveryKind(t *testing.T) {
 			continue
 		}
 		body := func(t *testing.T) {
+			t.Helper()
 			k := r.newRide(t, jetstream.StreamConfig{})
 			k.watch()
 			kind.begin(k)

@@ -318,6 +318,13 @@ func (e *Engine) handBack(
 	if err := e.equal(ctx, s, ours, theirs, last); err != nil {
 		return rest, err
 	}
+	rest, err = e.remains(ctx, s, h, m)
+	e.step(RollbackEqual)
+	return rest, err
+}
+
+// remains is what is to be done once the servers have the say. Both sides stand still.
+func (e *Engine) remains(ctx context.Context, s *stream, h *authority, m *Move) (rest remainder, err error) {
 	list, err := s.copy.Consumers()
 	if err != nil {
 		return rest, err
@@ -333,7 +340,6 @@ func (e *Engine) handBack(
 		return rest, err
 	}
 	rest.dormant, err = h.ghosts.Dormant(ctx)
-	e.step(RollbackEqual)
 	return rest, err
 }
 
@@ -371,8 +377,8 @@ func (e *Engine) restoreConfig(ctx context.Context, s *stream) error {
 	return e.bringConfig(ctx, s, func(cfg server.StreamConfig) server.StreamConfig {
 		roomy := reverse.Roomy(cfg, st.Bytes)
 		if roomy.MaxBytes != cfg.MaxBytes {
-			e.o.Logger.Warn("Stream {stream} takes {bytes} bytes upstream, by the headers of the chain: max_bytes is raised "+
-				"from {limit} to that", slog.String("stream", s.name.String()), slog.Uint64("bytes", st.Bytes),
+			e.o.Logger.Warn("Stream {stream} takes {bytes} bytes upstream, by the headers of the chain: max_bytes is "+
+				"raised from {limit} to that", slog.String("stream", s.name.String()), slog.Uint64("bytes", st.Bytes),
 				slog.Int64("limit", cfg.MaxBytes))
 		}
 		return roomy

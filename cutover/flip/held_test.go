@@ -16,7 +16,7 @@ func (k *ride) fetch(c jetstream.Consumer, n int) (list []jetstream.Msg, seqs []
 	b, err := c.Fetch(n, jetstream.FetchMaxWait(5*time.Second))
 	check(k, err)
 	for m := range b.Messages() {
-		seq, _ := k.took(m)
+		seq := k.took(m)
 		list, seqs = append(list, m), append(seqs, seq)
 	}
 	if err := b.Error(); err != nil {
@@ -59,6 +59,7 @@ func (k *ride) diverge(c jetstream.Consumer) {
 func TestAcksOfWhatClientsHold(t *testing.T) {
 	r := newRig(t)
 	begin := func(t *testing.T, policy jetstream.AckPolicy) (*ride, jetstream.Consumer) {
+		t.Helper()
 		k := r.newRide(t, jetstream.StreamConfig{})
 		k.watch()
 		c := k.consumer(jetstream.ConsumerConfig{Durable: "C", AckPolicy: policy, AckWait: 30 * time.Second})
@@ -69,6 +70,7 @@ func TestAcksOfWhatClientsHold(t *testing.T) {
 	}
 	cases := map[string]func(t *testing.T){
 		"all": func(t *testing.T) {
+			t.Helper()
 			k, c := begin(t, jetstream.AckAllPolicy)
 			k.put(5, "a", "x")
 			list, seqs := k.fetch(c, 8)
@@ -102,6 +104,7 @@ func TestAcksOfWhatClientsHold(t *testing.T) {
 			k.nothing(c, 200*time.Millisecond)
 		},
 		"refused": func(t *testing.T) {
+			t.Helper()
 			k, c := begin(t, jetstream.AckExplicitPolicy)
 			list, _ := k.fetch(c, 3)
 			k.move()
@@ -120,6 +123,7 @@ func TestAcksOfWhatClientsHold(t *testing.T) {
 			k.nothing(c, 200*time.Millisecond)
 		},
 		"refused for a while": func(t *testing.T) {
+			t.Helper()
 			k, c := begin(t, jetstream.AckExplicitPolicy)
 			list, _ := k.fetch(c, 3)
 			k.move()
@@ -136,6 +140,7 @@ func TestAcksOfWhatClientsHold(t *testing.T) {
 			k.ack(list[2], seqOf(list[2]))
 		},
 		"refused for a while before": func(t *testing.T) {
+			t.Helper()
 			k, c := begin(t, jetstream.AckExplicitPolicy)
 			list, _ := k.fetch(c, 3)
 			since := time.Now()
@@ -149,6 +154,7 @@ func TestAcksOfWhatClientsHold(t *testing.T) {
 			}
 		},
 		"delivered too often": func(t *testing.T) {
+			t.Helper()
 			k := r.newRide(t, jetstream.StreamConfig{})
 			k.watch()
 			c := k.consumer(jetstream.ConsumerConfig{
@@ -180,6 +186,7 @@ func TestAcksOfWhatClientsHold(t *testing.T) {
 			_ = again
 		},
 		"paused": func(t *testing.T) {
+			t.Helper()
 			k, c := begin(t, jetstream.AckExplicitPolicy)
 			list, _ := k.fetch(c, 3)
 			for _, m := range list {
@@ -238,6 +245,7 @@ func TestConsumersThatRemove(t *testing.T) {
 				continue
 			}
 			body := func(t *testing.T) {
+				t.Helper()
 				k := r.newRide(t, jetstream.StreamConfig{Retention: retention})
 				k.watch()
 				tails := []string{"a", "b.x", "c"}

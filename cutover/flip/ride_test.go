@@ -126,8 +126,8 @@ func (k *ride) load(pause time.Duration, tails ...string) (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// got notes a delivery. It returns how often the message came before.
-func (k *ride) got(seq, delivered uint64) int {
+// got notes a delivery.
+func (k *ride) got(seq, delivered uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.done[seq] {
@@ -135,17 +135,17 @@ func (k *ride) got(seq, delivered uint64) int {
 	}
 	k.came[seq] = append(k.came[seq], fmt.Sprintf("%s x%d", k.where, delivered))
 	k.order = append(k.order, seq)
-	return len(k.came[seq]) - 1
 }
 
 // took is got for a message of the newer client.
-func (k *ride) took(m jetstream.Msg) (seq uint64, before int) {
+func (k *ride) took(m jetstream.Msg) (seq uint64) {
 	md, err := m.Metadata()
 	if err != nil {
 		k.Errorf("metadata of %s: %v", m.Reply(), err)
-		return 0, 0
+		return 0
 	}
-	return md.Sequence.Stream, k.got(md.Sequence.Stream, md.NumDelivered)
+	k.got(md.Sequence.Stream, md.NumDelivered)
+	return md.Sequence.Stream
 }
 
 // over says that a message must not come again.
@@ -171,7 +171,7 @@ func (k *ride) ack(m jetstream.Msg, seq uint64) {
 }
 
 // move moves the stream to the other side.
-func (k *ride) move() *flip.Move {
+func (k *ride) move() {
 	k.Helper()
 	k.mu.Lock()
 	here := k.where == "ehdb"
@@ -197,7 +197,6 @@ func (k *ride) move() *flip.Move {
 	k.mu.Lock()
 	k.where = to
 	k.mu.Unlock()
-	return m
 }
 
 // thereAndBack moves the stream to the gateway, back, and to the gateway again, with pauses in which clients work.
@@ -275,30 +274,6 @@ func (k *ride) inOrder() {
 	}
 }
 
-// equal requires that both sides have the same messages, as a direct client and a client of the gateway read them.
-func (k *ride) equal() {
-	k.Helper()
-	there, err := k.r.conn.JetStream()
-	check(k, err)
-	v, err := k.r.engine.View(k.name)
-	check(k, err)
-	var want, have []string
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		info, err := there.StreamInfo(k.name.Stream)
-		check(k, err)
-		ours, err := v.Copy.State(k.Context(), false)
-		check(k, err)
-		want = []string{fmt.Sprint(ours.LastSeq)}
-		have = []string{fmt.Sprint(info.State.LastSeq)}
-		if slices.Equal(want, have) {
-			break
-		}
-	}
-	if !slices.Equal(want, have) {
-		k.Errorf("here up to %v, upstream up to %v", want, have)
-	}
-}
-
 // consuming is the newer client's Consume with errors that fail the test.
 func (k *ride) consuming(c jetstream.Consumer, f func(jetstream.Msg), opts ...jetstream.PullConsumeOpt) {
 	k.Helper()
@@ -309,8 +284,4 @@ func (k *ride) consuming(c jetstream.Consumer, f func(jetstream.Msg), opts ...je
 	}))...)
 	check(k, err)
 	k.Cleanup(func() { cc.Stop(); <-cc.Closed() })
-}
-
-func timedOut(err error) bool {
-	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
 }

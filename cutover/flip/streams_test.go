@@ -56,7 +56,7 @@ func (k *ride) image(nc *nats.Conn) []string {
 		if err != nil {
 			continue
 		}
-		h := nats.Header(m.Header)
+		h := m.Header
 		var fields []string
 		for name, values := range h {
 			if !strings.HasPrefix(name, "Nats-Expected-") && name != "Ehdb-Origin" && name != "Nats-TTL" {
@@ -130,14 +130,16 @@ func streamKinds() []streamKind {
 				k.Error("a full stream has taken a message")
 			}
 		}},
-		{name: "discard new per subject", config: jetstream.StreamConfig{MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true},
+		{
+			name: "discard new per subject", config: jetstream.StreamConfig{MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true},
 			work: func(k *ride, round int) {
 				k.purge(jetstream.WithPurgeSubject(k.subject("a")))
 				k.put(1, "a", fmt.Sprint(round))
 				if _, err := k.js.Publish(k.Context(), k.subject("a"), nil); err == nil {
 					k.Error("a full subject has taken a message")
 				}
-			}},
+			},
+		},
 		{name: "few per subject", config: jetstream.StreamConfig{MaxMsgsPerSubject: 1}, work: func(k *ride, _ int) {
 			k.put(20, "a", "x")
 			k.put(3, "b", "x")
@@ -232,6 +234,7 @@ func TestStreamsOfEveryKind(t *testing.T) {
 			continue
 		}
 		body := func(t *testing.T) {
+			t.Helper()
 			k := r.newRide(t, kind.config)
 			if kind.fill != nil {
 				kind.fill(k)

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// maxGets bounds the messages that a connection waits for. Beyond it those that were asked for before are forgotten, most
-// of which never come: they would pass as they are.
+// maxGets bounds the messages that a connection waits for. Beyond it those that were asked for before are forgotten,
+// most of which never come: they would pass as they are.
 const maxGets = 4096
 
 // gets are the subjects at which a connection waits for a message of a stream.

@@ -200,8 +200,6 @@ func (s *Scope) Seed(consumer string, policy server.AckPolicy, state *server.Con
 // Straddle says that what a consumer has delivered up to a stream sequence, and is not acknowledged, was delivered by
 // this gateway, under consumer sequences that the servers do not know: acks of it are published on this gateway's own
 // bus. With all, so are those of what the servers have delivered again since.
-//
-//nolint:revive // all is the consumer's policy
 func (s *Scope) Straddle(consumer string, delivered uint64, all bool) {
 	s.tracker.mu.Lock()
 	defer s.tracker.mu.Unlock()

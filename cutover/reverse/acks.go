@@ -165,9 +165,9 @@ func (r *Refusal) word() []byte {
 	return fmt.Appendf(nil, `-NAK {"delay":%d}`, r.delay)
 }
 
-// Unclaimed returns what makes the servers deliver when this side would have: what they have delivered and no client has
-// got comes at once, what clients hold or have refused when it is due here. The ack waits upstream began when the ghosts
-// took the messages. Both sides have to stand still.
+// Unclaimed returns what makes the servers deliver when this side would have: what they have delivered and no client
+// has got comes at once, what clients hold or have refused when it is due here. The ack waits upstream began when the
+// ghosts took the messages. Both sides have to stand still.
 func (g *Ghosts) Unclaimed(ctx context.Context) (list []Refusal, err error) {
 	copies, there, err := g.both(ctx)
 	if err != nil {

@@ -77,26 +77,21 @@ func fields(v any) map[string]json.RawMessage {
 	return out
 }
 
-// configure gives a consumer upstream the configuration of the one here. Where it began cannot be changed, and need not
-// be. What the servers have made of a configuration once they are not asked for again.
-//
-//nolint:revive // all is sync's
+// configure gives a consumer upstream the configuration want. Where it began cannot be changed, and need not be. What
+// the servers have made of a configuration once they are not asked for again.
 func (g *Ghosts) configure(
-	ctx context.Context, c *cutover.ConsumerCopy, info *server.ConsumerInfo, all bool,
+	ctx context.Context, c *cutover.ConsumerCopy, info *server.ConsumerInfo, want server.ConsumerConfig,
 ) error {
 	if info.Config == nil {
 		return nil
 	}
-	want, have := c.Config, *info.Config
-	if !all {
-		want = liftConsumer(want)
-	}
+	have := *info.Config
 	want.DeliverPolicy, want.OptStartSeq, want.OptStartTime = have.DeliverPolicy, have.OptStartSeq, have.OptStartTime
 	want.PauseUntil = have.PauseUntil
 	x, y := want, have
 	x.Metadata, y.Metadata = own(want.Metadata), own(have.Metadata)
 	changed := differs(x, y)
-	asked, err := json.Marshal([]any{x, y, all})
+	asked, err := json.Marshal([]any{x, y})
 	if err != nil || len(changed) == 0 || string(asked) == g.asked[c.Name] {
 		return err
 	}

@@ -120,6 +120,8 @@ func (g *Ghosts) both(ctx context.Context) ([]cutover.ConsumerCopy, map[string]*
 }
 
 // one brings one consumer upstream to c. info is what the servers say of it, nil: they do not have it.
+//
+//nolint:revive // all is sync's
 func (g *Ghosts) one(ctx context.Context, c *cutover.ConsumerCopy, info *server.ConsumerInfo, all bool) (err error) {
 	if c.Config.AckPolicy == server.AckNone {
 		return nil // it is begun anew when the servers have the say again, see Dormant
@@ -135,7 +137,7 @@ func (g *Ghosts) one(ctx context.Context, c *cutover.ConsumerCopy, info *server.
 		}
 	}
 	if !all {
-		if err := g.configure(ctx, c, info, all); err != nil {
+		if err := g.configure(ctx, c, info, liftConsumer(c.Config)); err != nil {
 			return err
 		}
 	}
@@ -150,7 +152,7 @@ func (g *Ghosts) one(ctx context.Context, c *cutover.ConsumerCopy, info *server.
 		err = g.acknowledge(ctx, c, info, all)
 	}
 	if err == nil && all { // with the limits that it has here again, it would not get there
-		err = errors.Join(g.configure(ctx, c, info, all), g.unpin(ctx, c, info))
+		err = errors.Join(g.configure(ctx, c, info, c.Config), g.unpin(ctx, c, info))
 	}
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 )
 
 // Straddle is what clients hold of a consumer when the servers get the say: messages that were delivered here, under
-// consumer sequences that the servers have never given. They ignore NAKs of sequences beyond theirs, and acks of all up to a
-// message count by them.
+// consumer sequences that the servers have never given. They ignore NAKs of sequences beyond theirs, and acks of all up
+// to a message count by them.
 type Straddle struct {
 	Consumer  string
 	All       bool     // an ack is about all up to its message
@@ -46,7 +46,8 @@ func (g *Ghosts) Straddling(ctx context.Context) (list []Straddle, err error) {
 			continue
 		}
 		list = append(list, Straddle{
-			Consumer: c.Name, All: c.Config.AckPolicy == server.AckAll, Pending: slices.Sorted(maps.Keys(c.State.Pending)),
+			Consumer: c.Name, All: c.Config.AckPolicy == server.AckAll,
+			Pending:   slices.Sorted(maps.Keys(c.State.Pending)),
 			Delivered: c.State.Delivered.Stream, Floor: info.AckFloor.Consumer, Last: info.Delivered.Consumer,
 		})
 	}

@@ -63,7 +63,7 @@ var allowed = map[string][]string{
 	"cutover/relay":         {"cutover", "gateway", "internal/bus", "jetstreamapi/jsapi", "subjects"},
 	"cutover/reverse":       {"cutover", "subjects"},
 	"cutover/lease":         {"cutover"},
-	"cutover/flip":          {"cutover", "cutover/relay", "cutover/reverse", "internal/bus", "subjects"},
+	"cutover/flip":          {"cutover", "cutover/relay", "cutover/reverse", "internal/bus", "jetstreamapi/jsapi", "subjects"},
 	"cutover/gate":          {"cutover", "cutover/parity"},
 	"cutover/drill":         {"cutover"},
 	"cutover/drill/load":    {"cutover/drill"},
