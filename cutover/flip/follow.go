@@ -30,7 +30,9 @@ type authority struct {
 // serve runs what the gateway has to do beside while it has the say about s.
 func (e *Engine) serve(s *stream) {
 	ctx, cancel := context.WithCancel(e.ctx)
-	h := &authority{stop: cancel, nudge: make(chan struct{}, 1), turn: make(chan struct{}, 1), bringing: make(chan struct{}, 1)}
+	h := &authority{
+		stop: cancel, nudge: make(chan struct{}, 1), turn: make(chan struct{}, 1), bringing: make(chan struct{}, 1),
+	}
 	replaced := e.replaced(s)
 	e.mu.Lock()
 	defer e.mu.Unlock()

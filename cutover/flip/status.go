@@ -55,7 +55,8 @@ func (e *Engine) Status(name cutover.Scope) (*Status, error) {
 // leftover is what to do about a copy that has what the servers have lost.
 func leftover(name cutover.Scope) string {
 	return "the copy has messages that the emergency rollback has lost, so it differs from the servers for good: " +
-		"ehdbctl shadow reset " + name.Flag() + " fills it anew (look at what is to be saved before: ehdbctl diff findings)"
+		"ehdbctl shadow reset " + name.Flag() + " fills it anew (before, look at what is to be saved: " +
+		"ehdbctl diff findings)"
 }
 
 // Renewed notes that the copy of a stream is filled anew.

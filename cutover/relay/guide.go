@@ -159,15 +159,7 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 		return g.upAck(t, a, subject)
 	}
 	if bytes.HasPrefix(subject, fcPrefix) {
-		stream, _, _, ok := jsapi.ParseFlowControlSubject(subject)
-		switch r := a.ofStream(stream); {
-		case !ok || r == nil:
-		case r.State.held(): // a consumer that pushes comes to rest
-			return gateway.CoursePass, t.next
-		case r.State == Here:
-			return gateway.CourseLocal, nil
-		}
-		return gateway.CoursePass, nil
+		return upFlowControl(t, a, subject)
 	}
 	verb, stream, rest := apiStream(subject)
 	if verb == nil {
@@ -190,23 +182,38 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 		}
 		return gateway.CourseLocal, nil
 	}
+	if changing(verb) {
+		r.Scope.change(verb, rest)
+	}
+	if k := shown(t, r, verb); k != kindNone && len(reply) > 0 {
+		g.sending = sending{k, r}
+		return gateway.CourseShow, nil
+	}
+	return gateway.CoursePass, nil
+}
+
+// shown is the kind of a request to the servers that has to be seen whole, with its answer; kindNone: it has not.
+func shown(t *Table, r *Route, verb []byte) kind {
 	switch {
 	case bytes.Equal(verb, msgNext):
-		if len(reply) > 0 {
-			g.sending = sending{kindPull, r}
-			return gateway.CourseShow, nil
-		}
-	case bytes.Equal(verb, msgGet):
-		if t.marked && len(reply) > 0 {
-			g.sending = sending{kindGet, r}
-			return gateway.CourseShow, nil
-		}
-	case changing(verb):
-		r.Scope.change(verb, rest)
-		if len(reply) > 0 && r.Scope.Configured != nil && string(verb) == "STREAM.UPDATE." {
-			g.sending = sending{kindUpdate, r}
-			return gateway.CourseShow, nil
-		}
+		return kindPull
+	case bytes.Equal(verb, msgGet) && t.marked:
+		return kindGet
+	case string(verb) == "STREAM.UPDATE." && r.Scope.Configured != nil:
+		return kindUpdate
+	}
+	return kindNone
+}
+
+// upFlowControl decides about a client's answer of flow control.
+func upFlowControl(t *Table, a *account, subject []byte) (gateway.Course, <-chan struct{}) {
+	stream, _, _, ok := jsapi.ParseFlowControlSubject(subject)
+	switch r := a.ofStream(stream); {
+	case !ok || r == nil:
+	case r.State.held(): // a consumer that pushes comes to rest
+		return gateway.CoursePass, t.next
+	case r.State == Here:
+		return gateway.CourseLocal, nil
 	}
 	return gateway.CoursePass, nil
 }

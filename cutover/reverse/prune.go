@@ -79,7 +79,8 @@ func Trim(ctx context.Context, conn *nats.Conn, from, to cutover.Reader, stream 
 		return err
 	}
 	// What the chain has not published yet is not there to be removed.
-	err = denial(request(ctx, conn, "STREAM.PURGE."+stream, fmt.Sprintf(`{"seq":%d}`, min(ours.FirstSeq, theirs.LastSeq))))
+	body := fmt.Sprintf(`{"seq":%d}`, min(ours.FirstSeq, theirs.LastSeq))
+	err = denial(request(ctx, conn, "STREAM.PURGE."+stream, body))
 	if errors.Is(err, errDenied) {
 		return nil
 	}

@@ -15,8 +15,8 @@ type Variable struct {
 func Variables() []Variable { return slices.Clone(variables) }
 
 const (
-	oneProcess = "the gateway is the writer: clients connect to its client port, and ehdb.shards says how many shards " +
-		"it has"
+	oneProcess = "the gateway is the writer: clients connect to its client port, and ehdb.shards says how many " +
+		"shards it has"
 	inTheLog = "positions of consumers are records of the log: they are durable, and none falls back"
 	bounded  = "the copy's queue has a bound of its own, waits, and then writes inline; nothing is dropped"
 	stopping = "a stop answers whoever waits and seals; lame_duck_duration and terminationGracePeriodSeconds bound it"
