@@ -123,8 +123,10 @@ func (p *Pilot) compare(s cutover.Scope, v *flip.View, change int, before uint64
 		return
 	}
 	p.book.From(s, noted+1)
-	p.strays.begin(s, noted, before)
 	cfg := v.Config
+	if cfg.Mirror == nil && len(cfg.Sources) == 0 { // else the servers store messages that nobody publishes
+		p.strays.begin(s, noted, before)
+	}
 	st := parity.Stream{
 		Scope: s, Reverse: reverse, NATS: v.Upstream, EHDB: v.Copy, Config: &cfg, Expected: p.expected(s),
 		Untimed: untimed(p.engine.Journal(), s), Consumers: p.consumersOf(s),

@@ -376,6 +376,8 @@ func (g *guide) downJetStream(t *Table, a *account, reply []byte, header bool) (
 	}
 	r := a.ofStream(stream)
 	switch {
+	case r == nil && delivery && header && t.marked: // a mirror of a stream that is served from here has marks too
+		return gateway.CourseShow, true
 	case r == nil:
 		return gateway.CoursePass, true
 	case r.State.here() || r.consumer(consumer).here():
