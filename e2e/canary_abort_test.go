@@ -84,23 +84,5 @@ func TestCanaryEndsByItself(t *testing.T) {
 	// The workers come back, and the servers serve them from where they were.
 	c.end()
 	publisher.Wait()
-	working, leave = context.WithCancel(ctx)
-	workers.Go(func() { c.take(working, js) })
-	when(t, "all is taken", func() bool {
-		info, err := js.Consumer(ctx, "ORDERS", "worker")
-		return err == nil && info.CachedInfo().NumPending == 0 && info.CachedInfo().NumAckPending == 0
-	})
-	leave()
-	workers.Wait()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for n := range c.published {
-		if !c.acked[fmt.Sprint(n)] {
-			t.Errorf("%d is lost", n)
-		}
-	}
-	if len(c.again) > 0 {
-		t.Errorf("delivered again behind a confirmed ack: %v", c.again)
-	}
-	t.Logf("%d published, %d confirmed", c.published, len(c.acked))
+	c.settle(ctx, js)
 }

@@ -172,6 +172,31 @@ type canaryClients struct {
 	again     []string          // delivered behind a confirmed ack
 }
 
+// settle takes what is left of ORDERS, and looks whether everything was delivered, nothing behind a confirmed ack.
+func (c *canaryClients) settle(ctx context.Context, js jetstream.JetStream) {
+	c.t.Helper()
+	working, leave := context.WithCancel(ctx)
+	var worker sync.WaitGroup
+	worker.Go(func() { c.take(working, js) })
+	when(c.t, "all is taken", func() bool {
+		info, err := js.Consumer(ctx, "ORDERS", "worker")
+		return err == nil && info.CachedInfo().NumPending == 0 && info.CachedInfo().NumAckPending == 0
+	})
+	leave()
+	worker.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for n := range c.published {
+		if !c.acked[fmt.Sprint(n)] {
+			c.t.Errorf("%d is lost", n)
+		}
+	}
+	if len(c.again) > 0 {
+		c.t.Errorf("delivered again behind a confirmed ack: %v", c.again)
+	}
+	c.t.Logf("%d published, %d confirmed", c.published, len(c.acked))
+}
+
 func (c *canaryClients) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

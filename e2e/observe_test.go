@@ -109,25 +109,7 @@ func TestFlipIsTakenBackByItself(t *testing.T) {
 	// The workers come back, and the servers serve them from where they were.
 	c.end()
 	publisher.Wait()
-	working, leave = context.WithCancel(ctx)
-	workers.Go(func() { c.take(working, js) })
-	when(t, "all is taken", func() bool {
-		info, err := js.Consumer(ctx, "ORDERS", "worker")
-		return err == nil && info.CachedInfo().NumPending == 0 && info.CachedInfo().NumAckPending == 0
-	})
-	leave()
-	workers.Wait()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for n := range c.published {
-		if !c.acked[strconv.Itoa(n)] {
-			t.Errorf("%d is lost", n)
-		}
-	}
-	if len(c.again) > 0 {
-		t.Errorf("delivered again behind a confirmed ack: %v", c.again)
-	}
-	t.Logf("%d published, %d confirmed", c.published, len(c.acked))
+	c.settle(ctx, js)
 }
 
 // TestObservationOutlivesTheGateway: a gateway that is killed in the middle observes the flip to its end, once. One that is

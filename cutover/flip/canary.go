@@ -58,14 +58,11 @@ type CanaryStatus struct {
 
 // Canary serves a consumer from here. An error means that the servers still do.
 func (e *Engine) Canary(ctx context.Context, name cutover.Scope, consumer string, abort []string, o MoveOptions) error {
-	s, err := e.find(name)
+	s, release, err := e.hold(name)
 	if err != nil {
 		return err
 	}
-	if !s.op.TryLock() {
-		return fmt.Errorf("%w: %s is being moved", ErrRefused, name)
-	}
-	defer s.op.Unlock()
+	defer release()
 	info, err := e.canaryRefused(ctx, s, consumer)
 	if err != nil {
 		return err
@@ -238,14 +235,11 @@ func (e *Engine) importQuiet(ctx context.Context, s *stream, c *canary) error {
 // EndCanary lets the servers serve a consumer again, once theirs is where the one here is. An error means that it is
 // still served from here.
 func (e *Engine) EndCanary(ctx context.Context, name cutover.Scope, consumer string, o MoveOptions) error {
-	s, err := e.find(name)
+	s, release, err := e.hold(name)
 	if err != nil {
 		return err
 	}
-	if !s.op.TryLock() {
-		return fmt.Errorf("%w: %s is being moved", ErrRefused, name)
-	}
-	defer s.op.Unlock()
+	defer release()
 	return e.endCanary(ctx, s, consumer, false, o)
 }
 

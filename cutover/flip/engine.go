@@ -386,6 +386,18 @@ func (e *Engine) find(name cutover.Scope) (*stream, error) {
 	return nil, fmt.Errorf("%w: %s is not under watch: ehdbctl shadow start %s", cutover.ErrNoStream, name, name.Flag())
 }
 
+// hold is find for what moves the stream, which nothing else does until it is released: ErrBusy, with ErrRefused, if
+// something does.
+func (e *Engine) hold(name cutover.Scope) (s *stream, release func(), err error) {
+	if s, err = e.find(name); err != nil {
+		return nil, nil, err
+	}
+	if !s.op.TryLock() {
+		return nil, nil, fmt.Errorf("%w: %s is %w", ErrRefused, name, ErrBusy)
+	}
+	return s, s.op.Unlock, nil
+}
+
 // Close ends everything. Who has the say does not change.
 func (e *Engine) Close() {
 	e.cancel()

@@ -70,14 +70,11 @@ func (e *Engine) Observation(name cutover.Scope) (Observation, bool) {
 
 // Accept ends the observation of a stream: it stays here.
 func (e *Engine) Accept(name cutover.Scope, o MoveOptions) error {
-	s, err := e.find(name)
+	s, release, err := e.hold(name)
 	if err != nil {
 		return err
 	}
-	if !s.op.TryLock() {
-		return fmt.Errorf("%w: %s is being moved", ErrRefused, name)
-	}
-	defer s.op.Unlock()
+	defer release()
 	if _, is := e.Observation(name); !is {
 		return fmt.Errorf("%w: no flip of %s is under observation", ErrRefused, name)
 	}

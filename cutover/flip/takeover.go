@@ -83,14 +83,11 @@ func (e *Engine) attempts(
 	ctx context.Context, name cutover.Scope, to cutover.Role, o MoveOptions,
 	try func(context.Context, *stream, *MoveOptions, *Move) error,
 ) (*Move, error) {
-	s, err := e.find(name)
+	s, release, err := e.hold(name)
 	if err != nil {
 		return nil, err
 	}
-	if !s.op.TryLock() {
-		return nil, fmt.Errorf("%w: %s is %w", ErrRefused, name, ErrBusy)
-	}
-	defer s.op.Unlock()
+	defer release()
 	if o.Fence <= 0 {
 		o.Fence = DefaultFence
 	}
