@@ -299,7 +299,7 @@ func TestNATSModePages(t *testing.T) {
 	for _, want := range []string{
 		"ehdb_upstream_connections 1", `ehdb_upstream_dials_total{server="` + ns.ClientURL() + `"}`,
 		"ehdb_upstream_dial_seconds_count", `ehdb_upstream_reachable{server="` + ns.ClientURL() + `"} 1`, `mode="nats"`,
-		"ehdb_feed_total_lag 0", // of the servers' consumers: there are none
+		"ehdb_feed_total_lag 3", `ehdb_feed_subject_lag{subject="s"} 3`, // of the servers' consumers
 	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %s", want)
