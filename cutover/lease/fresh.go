@@ -26,6 +26,14 @@ func (f *freshness) until(t time.Time) {
 	f.next = make(chan struct{})
 }
 
+// prolong is until for one that nobody could look for, by a process that does run: only if what was seen counts still.
+// Servers that are gone for long keep nobody waiting.
+func (f *freshness) prolong(t time.Time) {
+	if f.end.Load() != 0 && f.wait() == nil {
+		f.until(t)
+	}
+}
+
 // wait returns what closes once it counts again; nil: it does.
 func (f *freshness) wait() <-chan struct{} {
 	if end := f.end.Load(); end == 0 || int64(time.Since(f.base)) < end {

@@ -229,6 +229,7 @@ func (l *Lease) look(ctx context.Context) (err error) {
 		return nil
 	}
 	if !l.o.Conn.IsConnected() { // the client's own word for it is about a buffer
+		l.fresh.prolong(time.Now().Add(freshTime))
 		return errors.Join(nats.ErrDisconnected, l.o.Conn.LastError())
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
