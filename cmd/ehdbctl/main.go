@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		Use:   "ehdbctl",
 		Short: "Look after what an ehdb-gateway keeps on disk, and move streams between NATS and EHDB",
 		Long: `Look after what an ehdb-gateway keeps on disk ("storage"), and move streams between NATS servers and a
-running gateway (all other commands, which ask its monitoring port).
+running gateway (all other commands, which ask its monitoring port). Without a command it is "status".
 
 Exit code with a running gateway: 0 done or GO, 1 it could not be done, 2 NO-GO, refused by what was found, or
 unusable arguments, 3 not enough evidence. Each command that has others says so. Each change prints how it is
@@ -47,7 +47,14 @@ undone (UNDO) and what comes next (NEXT).`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			status, _, err := cmd.Find([]string{"status"})
+			if err != nil {
+				return err
+			}
+			status.SetContext(cmd.Context())
+			return status.RunE(status, nil)
+		},
 	}
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -371,13 +371,17 @@ func TestEmergencySaysItsBound(t *testing.T) {
 	}
 }
 
+// TestNoGatewayThere: without a command it is status.
 func TestNoGatewayThere(t *testing.T) {
 	hs := httptest.NewServer(http.NotFoundHandler())
 	at := hs.URL
+	t.Setenv("EHDB_SERVER", at)
 	for _, want := range []string{"is it an ehdb-gateway", "cannot be asked"} {
-		var out, errs bytes.Buffer
-		if code := run(t.Context(), []string{"status", "--server", at}, &out, &errs); code != exitNot || !strings.Contains(errs.String(), want) {
-			t.Fatal(code, errs.String())
+		for _, args := range [][]string{{"status", "--server", at}, nil} {
+			var out, errs bytes.Buffer
+			if code := run(t.Context(), args, &out, &errs); code != exitNot || !strings.Contains(errs.String(), want) {
+				t.Fatal(args, code, errs.String())
+			}
 		}
 		hs.Close()
 	}
