@@ -37,15 +37,16 @@ type load struct {
 	steps     map[string][]time.Duration // of publishes, by step
 	errs      []string
 
-	counting sync.WaitGroup    // the programs that count
-	jobs     map[string]uint64 // sequences, by id
-	jobsDone map[string]int
-	seen     map[string][]*sight // deliveries, by id
-	counted  atomic.Int64
-	unsure   atomic.Int64 // updates without an answer
-	counter  int64        // the counter's value in the end
-	objects  atomic.Int64
-	retries  atomic.Int64
+	counting   sync.WaitGroup    // the programs that count
+	publishing sync.WaitGroup    // those that publish
+	jobs       map[string]uint64 // sequences, by id
+	jobsDone   map[string]int
+	seen       map[string][]*sight // deliveries, by id
+	counted    atomic.Int64
+	unsure     atomic.Int64 // updates without an answer
+	counter    int64        // the counter's value in the end
+	objects    atomic.Int64
+	retries    atomic.Int64
 }
 
 func (l *load) connect(more ...nats.Option) (jetstream.JetStream, error) {
@@ -120,7 +121,7 @@ func (l *load) begin() error {
 		if err != nil {
 			return err
 		}
-		l.wg.Go(func() { l.publish(js, w, every) })
+		l.publishing.Go(func() { l.publish(js, w, every) })
 	}
 	for _, p := range []struct {
 		wg  *sync.WaitGroup
@@ -357,6 +358,7 @@ func (l *load) at(where string) {
 // stop ends the publishers and waits until everything was consumed, or nothing has come for a while.
 func (l *load) stop(ctx context.Context) {
 	close(l.quit)
+	l.publishing.Wait() // what is on its way counts
 	before, end := 0, time.Now().Add(time.Minute)
 	for ; time.Now().Before(end) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		l.mu.Lock()
@@ -412,6 +414,7 @@ func (l *load) halt() {
 	l.cancel()
 	l.wg.Wait()
 	l.counting.Wait()
+	l.publishing.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, nc := range l.conns {
