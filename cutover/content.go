@@ -12,6 +12,11 @@ import (
 // see it, and it is no part of a message's content.
 const HeaderOrigin = "Ehdb-Origin"
 
+var originField = []byte("\r\n" + HeaderOrigin + ":")
+
+// Marked reports whether a raw header block has HeaderOrigin.
+func Marked(header []byte) bool { return bytes.Contains(header, originField) }
+
 // ChainInbox begins the subjects at which the gateway is told what became of what it publishes to the servers to keep
 // them equal. Subscribers see them as the reply subject, also of messages that have no room for HeaderOrigin.
 const ChainInbox = "_INBOX.ehdb-chain."

@@ -88,10 +88,7 @@ func (c *remote) releaseCommand(use, short string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			body := struct {
-				face.Actor
-				Scope cutover.Scope `json:"scope"`
-			}{c.actor(), scope}
+			body := face.ScopedRequest{Actor: c.actor(), Scope: scope}
 			if c.dry {
 				return c.would(cmd.OutOrStdout(), "/flip/"+use, body)
 			}
@@ -114,10 +111,7 @@ func (c *remote) acceptCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			body := struct {
-				face.Actor
-				Scope cutover.Scope `json:"scope"`
-			}{c.actor(), scope}
+			body := face.ScopedRequest{Actor: c.actor(), Scope: scope}
 			return c.change(cmd, "/flip/accept", body, scope.String()+": the flip is accepted")
 		},
 	}

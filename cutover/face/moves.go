@@ -47,14 +47,8 @@ func (q *FlipRequest) sensible() error {
 }
 
 func (a *api) flipAccept(r *http.Request) (any, error) {
-	var q struct {
-		Actor
-		Scope cutover.Scope `json:"scope"`
-	}
-	if err := body(r, &q); err != nil {
-		return nil, err
-	}
-	if err := acted(q.Actor, q.Scope); err != nil {
+	q, err := scoped(r)
+	if err != nil {
 		return nil, err
 	}
 	out := done{Done: true, Undo: "ehdbctl rollback " + q.Scope.Flag()}
@@ -65,17 +59,24 @@ func (a *api) flipGo(r *http.Request) (any, error)    { return a.release(r, fals
 func (a *api) flipAbort(r *http.Request) (any, error) { return a.release(r, true) }
 
 func (a *api) release(r *http.Request, abort bool) (any, error) {
-	var q struct {
-		Actor
-		Scope cutover.Scope `json:"scope"`
-	}
-	if err := body(r, &q); err != nil {
-		return nil, err
-	}
-	if err := acted(q.Actor, q.Scope); err != nil {
+	q, err := scoped(r)
+	if err != nil {
 		return nil, err
 	}
 	return a.Engine.Release(r.Context(), q.Scope, abort, q.By)
+}
+
+// ScopedRequest says no more than which stream something is to be done to, and who asks.
+type ScopedRequest struct {
+	Actor
+	Scope cutover.Scope `json:"scope"`
+}
+
+func scoped(r *http.Request) (q ScopedRequest, err error) {
+	if err = body(r, &q); err == nil {
+		err = acted(q.Actor, q.Scope)
+	}
+	return q, err
 }
 
 func (a *api) throttle(r *http.Request) (any, error) {

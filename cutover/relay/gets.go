@@ -1,8 +1,9 @@
 package relay
 
 import (
-	"bytes"
 	"encoding/json"
+
+	"github.com/noetl/ehdb-gateway/cutover"
 )
 
 // maxGets bounds the messages that a connection waits for. Beyond it those that were asked for before are forgotten,
@@ -40,7 +41,7 @@ func unmarkedGet(data []byte) []byte {
 	var doc, msg map[string]json.RawMessage
 	var header []byte
 	if json.Unmarshal(data, &doc) != nil || json.Unmarshal(doc["message"], &msg) != nil ||
-		json.Unmarshal(msg["hdrs"], &header) != nil || !bytes.Contains(header, originField) {
+		json.Unmarshal(msg["hdrs"], &header) != nil || !cutover.Marked(header) {
 		return data
 	}
 	if header = unmarked(header); len(header) == 0 {

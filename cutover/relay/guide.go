@@ -429,15 +429,13 @@ func (g *guide) Received(m *bus.Msg) gateway.Course {
 		m.Data = unmarkedGet(m.Data)
 	case moved:
 		return gateway.CourseDrop
-	case bytes.Contains(m.Header, originField):
+	case cutover.Marked(m.Header):
 		return g.marked(m)
 	}
 	return gateway.CoursePass
 }
 
 var chainInbox = []byte(cutover.ChainInbox)
-
-var originField = []byte("\r\n" + cutover.HeaderOrigin + ":")
 
 // marked decides about what the reverse chain has published: whoever is subscribed to its subject has got it from here.
 // What a consumer or a request yields passes, without the mark.

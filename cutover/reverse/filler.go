@@ -1,7 +1,6 @@
 package reverse
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -30,11 +29,9 @@ func fillerOf(cfg *server.StreamConfig, seq uint64) (subject string, own bool) {
 	return strings.Join(tokens, "."), own
 }
 
-var originField = []byte("\r\n" + cutover.HeaderOrigin + ":")
-
 // isFiller reports whether a record is one of the chain's fillers.
 func isFiller(r *cutover.Record, subject string) bool {
-	return string(r.Subject) == subject && len(r.Data) == 0 && bytes.Contains(r.Header, originField)
+	return string(r.Subject) == subject && len(r.Data) == 0 && cutover.Marked(r.Header)
 }
 
 // maxSweep bounds how many messages Sweep reads. There are more of them only if the servers have forgotten a purge.

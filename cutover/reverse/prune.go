@@ -79,8 +79,12 @@ func Trim(ctx context.Context, conn *nats.Conn, from, to cutover.Reader, stream 
 		return err
 	}
 	// What the chain has not published yet is not there to be removed.
-	body := fmt.Sprintf(`{"seq":%d}`, min(ours.FirstSeq, theirs.LastSeq))
-	err = denial(request(ctx, conn, "STREAM.PURGE."+stream, body))
+	return purgeBelow(ctx, conn, stream, min(ours.FirstSeq, theirs.LastSeq))
+}
+
+// purgeBelow removes all messages of the servers' stream below seq, unless it denies that.
+func purgeBelow(ctx context.Context, conn *nats.Conn, stream string, seq uint64) error {
+	err := denial(request(ctx, conn, "STREAM.PURGE."+stream, fmt.Sprintf(`{"seq":%d}`, seq)))
 	if errors.Is(err, errDenied) {
 		return nil
 	}
@@ -101,8 +105,7 @@ func Prune(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.R
 	}
 	first := min(ours.FirstSeq, last+1)
 	if theirs.FirstSeq < first && theirs.Msgs > 0 {
-		body := fmt.Sprintf(`{"seq":%d}`, first)
-		if err := denial(request(ctx, conn, "STREAM.PURGE."+e.name, body)); err != nil && !errors.Is(err, errDenied) {
+		if err := purgeBelow(ctx, conn, e.name, first); err != nil {
 			return 0, err
 		}
 	}

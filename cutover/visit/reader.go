@@ -301,7 +301,7 @@ func message(rec *cutover.Record) *feed.Message {
 
 // unmarked is a header block without what the gateway has added when it published the message to the servers.
 func unmarked(header []byte) []byte {
-	if !bytes.Contains(header, []byte("\r\n"+cutover.HeaderOrigin+":")) {
+	if !cutover.Marked(header) {
 		return header
 	}
 	out, kept := make([]byte, 0, len(header)), 0
