@@ -55,7 +55,7 @@ func (r *resolved) of(t *Table, traveler gateway.Traveler) *account {
 // sending is what Sent has to do with the message that it is shown.
 type sending struct {
 	kind  kind
-	route *Route
+	route *Route // nil: of a stream that is not under watch
 }
 
 type kind uint8
@@ -99,7 +99,7 @@ func (g *guide) Up(subject, reply []byte, _ int) (gateway.Course, <-chan struct{
 		if g.up.name == "" {
 			t.unnoted(subject)
 		}
-		return gateway.CoursePass, nil
+		return g.unwatched(subject, reply), nil
 	}
 	if bytes.HasPrefix(subject, jsPrefix) {
 		return g.upJetStream(t, a, subject, reply)
@@ -156,7 +156,7 @@ func (t *Table) unnoted(subject []byte) {
 // upJetStream decides about requests, acks and answers of flow control.
 func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gateway.Course, <-chan struct{}) {
 	if bytes.HasPrefix(subject, ackPrefix) {
-		return g.upAck(t, a, subject)
+		return g.upAck(t, a, subject, reply)
 	}
 	if bytes.HasPrefix(subject, fcPrefix) {
 		return upFlowControl(t, a, subject)
@@ -168,7 +168,7 @@ func (g *guide) upJetStream(t *Table, a *account, subject, reply []byte) (gatewa
 	}
 	r := a.ofStream(stream)
 	if r == nil {
-		return gateway.CoursePass, nil
+		return g.unwatched(subject, reply), nil
 	}
 	switch s := r.requested(verb, rest); {
 	case s.held():
@@ -248,14 +248,14 @@ func (r *Route) requested(verb, rest []byte) State {
 var consumerVerb = []byte("CONSUMER.")
 
 // upAck decides about an ack.
-func (g *guide) upAck(t *Table, a *account, subject []byte) (gateway.Course, <-chan struct{}) {
+func (g *guide) upAck(t *Table, a *account, subject, reply []byte) (gateway.Course, <-chan struct{}) {
 	ack, ok := jsapi.ParseAckSubject(subject)
 	if !ok {
 		return gateway.CoursePass, nil
 	}
 	r := a.ofStream(ack.Stream)
 	if r == nil {
-		return gateway.CoursePass, nil
+		return g.unwatched(subject, reply), nil
 	}
 	switch s := r.consumer(ack.Consumer); {
 	case s.held():
@@ -285,10 +285,10 @@ func (g *guide) Sent(m *bus.Msg) {
 	case kindPublish:
 		g.publish(s.route.Scope, m)
 	case kindPull:
-		_, _, consumer := apiStream(m.Subject)
+		_, stream, consumer := apiStream(m.Subject)
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.pulls.add(s.route.Scope, string(consumer), m.Reply, m.Data)
+		g.pulls.add(string(stream), string(consumer), m.Reply, m.Data)
 	case kindPullHere:
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -304,11 +304,13 @@ func (g *guide) Sent(m *bus.Msg) {
 		if !ok {
 			return
 		}
-		s.route.Scope.tracker.ack(&ack, m.Data)
+		if s.route != nil {
+			s.route.Scope.tracker.ack(&ack, m.Data)
+		}
 		if next, asks := bytes.CutPrefix(m.Data, ackNext); asks && len(m.Reply) > 0 {
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			g.pulls.add(s.route.Scope, string(ack.Consumer), m.Reply, bytes.TrimSpace(next))
+			g.pulls.add(string(ack.Stream), string(ack.Consumer), m.Reply, bytes.TrimSpace(next))
 		}
 	case kindUpdate:
 		g.mu.Lock()
@@ -338,7 +340,7 @@ func (g *guide) Down(subject, reply []byte, header bool) gateway.Course {
 	t := g.relay.table.Load()
 	a := g.down.of(t, g.traveler)
 	if a == nil {
-		return gateway.CoursePass
+		return g.downUnwatched(subject, reply)
 	}
 	if bytes.HasPrefix(reply, jsPrefix) {
 		if course, settled := g.downJetStream(t, a, reply, header); settled {
@@ -375,6 +377,9 @@ func (g *guide) downJetStream(t *Table, a *account, reply []byte, header bool) (
 		}
 	}
 	r := a.ofStream(stream)
+	if r == nil && delivery {
+		g.pulled(&ack)
+	}
 	switch {
 	case r == nil && delivery && header && t.marked: // a mirror of a stream that is served from here has marks too
 		return gateway.CourseShow, true
@@ -383,6 +388,11 @@ func (g *guide) downJetStream(t *Table, a *account, reply []byte, header bool) (
 	case r.State.here() || r.consumer(consumer).here():
 		if f := r.Scope.Stray; f != nil {
 			f(consumer, reply)
+		}
+		if delivery {
+			g.mu.Lock()
+			g.pulls.delivered(stream, consumer, true)
+			g.mu.Unlock()
 		}
 		return gateway.CourseDrop, true
 	case !delivery:
@@ -401,9 +411,7 @@ func (g *guide) downJetStream(t *Table, a *account, reply []byte, header bool) (
 	if f := r.Scope.Offered; f != nil {
 		f(ack.Consumer, ack.StreamSeq)
 	}
-	g.mu.Lock()
-	g.pulls.delivered(r.Scope, ack.Consumer)
-	g.mu.Unlock()
+	g.pulled(&ack)
 	if header && t.marked {
 		return gateway.CourseShow, true
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/gateway"
 	"github.com/noetl/ehdb-gateway/internal/bus"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
 )
@@ -20,11 +21,12 @@ const maxPulls = 4096
 
 // pull is a request that a server upstream holds.
 type pull struct {
-	scope    *Scope
+	stream   string
 	consumer string
 	inbox    string
 	request  []byte
 	left     int       // messages still to come
+	there    int       // those that the servers would send
 	until    time.Time // zero: no end
 	moved    bool      // it is served from here now: what upstream says about it does not pass
 }
@@ -49,8 +51,8 @@ func (p *pulls) ended(m *bus.Msg) int {
 		case found < 0:
 			found = i
 		case err != nil:
-		case (p.list[found].left == left) != (q.left == left):
-			if q.left == left {
+		case (p.list[found].there == left) != (q.there == left):
+			if q.there == left {
 				found = i
 			}
 		case q.until.Before(p.list[found].until):
@@ -61,14 +63,15 @@ func (p *pulls) ended(m *bus.Msg) int {
 }
 
 // add notes a request. Beyond the bound the oldest is forgotten: it ends by its own time.
-func (p *pulls) add(s *Scope, consumer string, inbox, request []byte) {
+func (p *pulls) add(stream, consumer string, inbox, request []byte) {
 	now := time.Now()
 	p.prune(now)
 	if len(p.list) >= maxPulls {
 		p.list = p.list[1:]
 	}
 	q := newPull(request, now)
-	q.scope, q.consumer, q.inbox = s, consumer, string(inbox)
+	q.there = q.left
+	q.stream, q.consumer, q.inbox = stream, consumer, string(inbox)
 	p.list = append(p.list, q)
 }
 
@@ -105,18 +108,36 @@ func (p *pulls) prune(now time.Time) {
 	p.list = kept
 }
 
-// delivered counts a message for the request of a consumer whose turn it is: it is the last in turn then, or done.
-func (p *pulls) delivered(s *Scope, consumer []byte) {
+// delivered counts a message that the servers have sent for the request of a consumer whose turn it is: it is the last
+// in turn then, or done. With kept the client has not got it: its stream is served from here.
+//
+//nolint:revive // kept is what became of it
+func (p *pulls) delivered(stream, consumer []byte, kept bool) {
 	for i, q := range p.list {
-		if q.scope != s || q.consumer != string(consumer) || q.moved {
+		if q.stream != string(stream) || q.consumer != string(consumer) || q.there == 0 || q.moved && !kept {
 			continue
 		}
 		p.list = slices.Delete(p.list, i, i+1)
-		if q.left--; q.left > 0 {
+		if q.there--; !kept {
+			q.left--
+		}
+		if q.there > 0 || !q.moved && q.left > 0 {
 			p.list = append(p.list, q)
 		}
 		return
 	}
+}
+
+// resume makes requests that the servers hold still those of an inbox again, up to n messages, and returns how many are
+// to be asked for beside.
+func (p *pulls) resume(stream, consumer, inbox string, n int) int {
+	for _, q := range p.list {
+		if n > 0 && q.moved && q.stream == stream && q.consumer == consumer && q.inbox == inbox {
+			q.moved, q.left = false, q.there
+			n -= q.there
+		}
+	}
+	return max(n, 0)
 }
 
 // status takes what upstream says about a request, and reports whether that is not for the client. Everything but a
@@ -136,6 +157,44 @@ func (p *pulls) status(m *bus.Msg) (moved bool) {
 	moved = p.list[i].moved
 	p.list = slices.Delete(p.list, i, i+1)
 	return moved
+}
+
+// unwatched decides about a message for a stream that is not under watch. It may come under watch, and be served from
+// here, while a pull request for it waits: those are noted.
+func (g *guide) unwatched(subject, reply []byte) gateway.Course {
+	if len(reply) == 0 || !bytes.HasPrefix(subject, jsPrefix) {
+		return gateway.CoursePass
+	}
+	if bytes.HasPrefix(subject, ackPrefix) {
+		g.sending.kind = kindAck
+		return gateway.CourseShow
+	}
+	if verb, _, _ := apiStream(subject); !bytes.Equal(verb, msgNext) {
+		return gateway.CoursePass
+	}
+	g.sending.kind = kindPull
+	return gateway.CourseShow
+}
+
+// downUnwatched decides about what the servers send to a client of whose account nothing is under watch.
+func (g *guide) downUnwatched(subject, reply []byte) gateway.Course {
+	if ack, delivery := jsapi.ParseAckSubject(reply); delivery {
+		g.pulled(&ack)
+		return gateway.CoursePass
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.pulls.has(subject) {
+		return gateway.CourseShow
+	}
+	return gateway.CoursePass
+}
+
+// pulled counts a message that a consumer of the servers delivers.
+func (g *guide) pulled(ack *jsapi.AckSubject) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.pulls.delivered(ack.Stream, ack.Consumer, false)
 }
 
 // Pull is what is left of a pull request.
@@ -167,13 +226,17 @@ func (l *inboxes) add(inbox, request []byte) {
 }
 
 // AdoptPulls notes pull requests that waited at consumers here and that the servers upstream are about to hold, and
-// returns those of connections that are there.
+// returns what is to be asked for, of connections that are there. What the servers hold still, since before the stream
+// came here, is not asked for again.
 func (r *Relay) AdoptPulls(s *Scope, list []Pull) (kept []Pull) {
 	guides := r.all()
 	for _, p := range list {
 		for _, g := range guides {
-			if g.adopt(s, &p) {
+			own, ask := g.adopt(s, &p)
+			if ask {
 				kept = append(kept, p)
+			}
+			if own {
 				break
 			}
 		}
@@ -181,14 +244,27 @@ func (r *Relay) AdoptPulls(s *Scope, list []Pull) (kept []Pull) {
 	return kept
 }
 
-func (g *guide) adopt(s *Scope, p *Pull) bool {
+// adopt notes p, if it is the connection's own, and leaves in it what is to be asked for, if anything is.
+func (g *guide) adopt(s *Scope, p *Pull) (own, ask bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, own := g.local[p.Inbox]; !own {
-		return false
+	if _, own = g.local[p.Inbox]; !own {
+		return false, false
 	}
-	g.pulls.add(s, p.Consumer, []byte(p.Inbox), p.Request)
-	return true
+	now := time.Now()
+	q := newPull(p.Request, now)
+	left := g.pulls.resume(s.Name.Stream, p.Consumer, p.Inbox, q.left)
+	if left == 0 {
+		return true, false
+	}
+	if left < q.left {
+		q.left = left
+		if p.Request, ask = q.rest(now); !ask {
+			return true, false
+		}
+	}
+	g.pulls.add(s.Name.Stream, p.Consumer, []byte(p.Inbox), p.Request)
+	return true, true
 }
 
 // MovePulls returns what is left of the pull requests for a stream, or one of its consumers if that is named, that the
@@ -196,10 +272,13 @@ func (g *guide) adopt(s *Scope, p *Pull) bool {
 func (r *Relay) MovePulls(s *Scope, consumer string) (list []Pull) {
 	now := time.Now()
 	for _, g := range r.all() {
+		if id, _ := g.traveler.Identity(); id.Account != s.Name.Account {
+			continue
+		}
 		g.mu.Lock()
 		g.pulls.prune(now)
 		for _, q := range g.pulls.list {
-			if q.scope != s || q.moved || consumer != "" && q.consumer != consumer {
+			if q.stream != s.Name.Stream || q.moved || consumer != "" && q.consumer != consumer {
 				continue
 			}
 			q.moved = true
@@ -208,6 +287,7 @@ func (r *Relay) MovePulls(s *Scope, consumer string) (list []Pull) {
 				list = append(list, Pull{Consumer: q.consumer, Inbox: q.inbox, Request: request})
 			}
 		}
+		g.pulls.list = slices.DeleteFunc(g.pulls.list, func(q *pull) bool { return q.moved && q.there == 0 })
 		g.mu.Unlock()
 	}
 	return list
