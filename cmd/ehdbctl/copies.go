@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -19,6 +20,7 @@ func (c *remote) shadowCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	rate := ""
+	var load loadFlags
 	for _, sub := range []struct{ use, short, what string }{
 		{"start", "Begin to copy a stream and to compare it", "the copy begins"},
 		{"stop", "Stop copying a stream and remove its copy", "the copy is removed"},
@@ -41,13 +43,16 @@ func (c *remote) shadowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				q := face.ShadowRequest{Actor: c.actor(), Scope: scope, Action: sub.use, Rate: n}
+				q := face.ShadowRequest{
+					Actor: c.actor(), Scope: scope, Action: sub.use, Rate: n, Limits: load.given(cmd),
+				}
 				return c.change(cmd, "/shadow", q, sub.what)
 			},
 		}
 		if sub.use != "stop" {
 			s.Flags().StringVar(&rate, "rate", "",
 				"what is copied a second while the copy is behind: 50MB/s; else bus.copy_rate, with backfill no bound")
+			load.add(s)
 		}
 		cmd.AddCommand(s)
 	}
@@ -77,18 +82,69 @@ func perSecond(text string) (int64, error) {
 	return n * unit, nil
 }
 
+// loadFlags are the loads that copying gives way to.
+type loadFlags struct{ most, critical string }
+
+const (
+	mostFlag     = "max-load"
+	criticalFlag = "critical-load"
+)
+
+func (l *loadFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&l.most, mostFlag, "",
+		"above this load what is behind waits, as pubp99=20ms,lag=5s; off: none")
+	cmd.Flags().StringVar(&l.critical, criticalFlag, "", "at this load copying is paused, until resume; off: none")
+}
+
+// given are those that were said.
+func (l *loadFlags) given(cmd *cobra.Command) (out face.Limits) {
+	if cmd.Flags().Changed(mostFlag) {
+		out.Max = &l.most
+	}
+	if cmd.Flags().Changed(criticalFlag) {
+		out.Critical = &l.critical
+	}
+	return out
+}
+
 func (c *remote) throttleCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "throttle REASON|off", Short: "Slow copying down, for a reason that the status names",
-		Args: cobra.ExactArgs(1),
+	var load loadFlags
+	cmd := &cobra.Command{
+		Use:   "throttle [REASON|off]",
+		Short: "Hold back what is behind of a stream, or of all, for a reason or above a load",
+		Long: `Hold back what is behind of a stream, or without --scope of all: the history that is copied, and
+comparisons from the first record on. What is new is copied on. Streams whose acks wait for the copy (work queues,
+interest), and those with canaries, are not held back. It outlives a restart.
+
+REASON holds it back until "throttle off". --max-load holds it back by itself while the load is above that, and
+--critical-load pauses copying, and ends full comparisons, until "ehdbctl resume". Loads are pubp50 and pubp99 (how long
+the servers take to acknowledge publishes), rtt (round trip to them) and lag (of the copies that follow). "off" lifts
+them.`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, what := c.actor(), "copying is slowed down"
-			if a.Reason = args[0]; args[0] == "off" {
-				a.Reason, what = "", "copying goes on at full speed"
+			q, what := face.ThrottleRequest{Actor: c.actor(), Limits: load.given(cmd)}, "what is behind is held back"
+			switch {
+			case len(args) == 0 && !q.Given() && q.Reason == "":
+				return errors.New("give a reason, off, --max-load or --critical-load")
+			case q.Given():
+				what = "copying gives way above that load"
+				if len(args) > 0 {
+					return errors.New("give a reason to hold it back for, or loads; --reason says why these")
+				}
+			case len(args) > 0 && args[0] == "off":
+				q.Reason, what = "", "copying goes on at full speed"
+			case len(args) > 0:
+				q.Reason = args[0]
 			}
-			return c.change(cmd, "/throttle", a, what)
+			var err error
+			if q.Scope, err = c.oneOrAll(cmd.Context()); err != nil {
+				return err
+			}
+			return c.change(cmd, "/throttle", q, what)
 		},
 	}
+	load.add(cmd)
+	return cmd
 }
 
 func (c *remote) pauseCommand() *cobra.Command {
@@ -117,12 +173,17 @@ func (c *remote) resumeCommand() *cobra.Command {
 
 // copying changes whether one stream, or all, are copied.
 func (c *remote) copying(cmd *cobra.Command, page, what string) error {
-	var scope cutover.Scope
-	if c.scope != "" {
-		var err error
-		if scope, err = c.one(cmd.Context()); err != nil {
-			return err
-		}
+	scope, err := c.oneOrAll(cmd.Context())
+	if err != nil {
+		return err
 	}
 	return c.change(cmd, page, face.PauseRequest{Actor: c.actor(), Scope: scope}, what)
+}
+
+// oneOrAll is the stream that --scope names; none: all.
+func (c *remote) oneOrAll(ctx context.Context) (cutover.Scope, error) {
+	if c.scope == "" {
+		return cutover.Scope{}, nil
+	}
+	return c.one(ctx)
 }

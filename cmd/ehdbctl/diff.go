@@ -173,7 +173,8 @@ func printDiff(w io.Writer, d *face.Diff) {
 		fmt.Fprintf(w, "differing range %d to %d\n", r.First, r.Last)
 	}
 	for _, r := range d.Runs {
-		fmt.Fprintf(w, "full comparison %d: %s, %s  %s\n", r.ID, r.State, runOf(&r, window), r.Error)
+		fmt.Fprintf(w, "full comparison %d: %s, %s  %s%s\n", r.ID, r.State, runOf(&r, window), r.Error,
+			prefixed("waits: ", r.Waits))
 	}
 	if n := st.Counts.Diverged(); n > 0 {
 		fmt.Fprintf(w, "NEXT  ehdbctl diff findings %s\n", st.Scope.Flag())

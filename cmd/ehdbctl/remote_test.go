@@ -120,6 +120,11 @@ func (s *stage) Pause(_ context.Context, r face.PauseRequest) error {
 	return nil
 }
 
+func (s *stage) Throttle(_ context.Context, r face.ThrottleRequest) error {
+	s.asked = append(s.asked, r)
+	return nil
+}
+
 func (s *stage) Shadow(_ context.Context, r face.ShadowRequest) error {
 	s.asked = append(s.asked, r)
 	return nil
@@ -259,6 +264,17 @@ func TestRemoteCommands(t *testing.T) {
 		{"pause --reason night", true, 0, "UNDO  ehdbctl resume\n"},
 		{"pause --reason night --scope ORDERS", true, 0, "UNDO  ehdbctl resume --scope '$G/ORDERS'"},
 		{"resume --scope ORDERS", true, 0, "UNDO  ehdbctl pause --scope '$G/ORDERS' --reason ..."},
+		{"throttle", true, exitNot, "give a reason, off, --max-load"},
+		{"throttle backup", true, 0, "UNDO  ehdbctl throttle off\n"},
+		{"throttle --reason backup --scope ORDERS", true, 0, "UNDO  ehdbctl throttle off --scope '$G/ORDERS'"},
+		{"throttle off", true, 0, "UNDO  ehdbctl throttle REASON\n"},
+		{"throttle --max-load pubp99=20ms,lag=5s --scope ORDERS", true, 0, "UNDO  ehdbctl throttle --max-load off --critical-load off --scope"},
+		{"throttle --critical-load speed=9", true, exitNot, `critical_load: "speed=9" is no load: give some of lag, pubp50, pubp99, rtt`},
+		{"throttle --max-load rtt=soon", true, exitNot, `rtt: "soon" is no duration`},
+		{"throttle backup --max-load rtt=1s", true, exitNot, "give a reason to hold it back for, or loads"},
+		{"throttle --max-load off --dry-run", true, 0, `"max_load":"off"`},
+		{"shadow backfill --scope ORDERS --max-load pubp99=20ms --dry-run", true, 0, `"max_load":"pubp99=20ms"`},
+		{"shadow start --scope ORDERS --critical-load x", true, exitNot, "critical_load:"},
 		{"flip --scope ORDERS --expect stale", true, exitNoGo, "the plan has changed"},
 		{"rollback --all", true, exitNot, "nothing to roll back"},
 		{"complete --scope ORDERS", true, exitNot, "--i-understand"},
@@ -323,6 +339,25 @@ func TestPlanApply(t *testing.T) {
 	apply(exitNoGo, "make a new one")
 	edit("digest: d0", "digests: d0")
 	apply(exitNot, "is no plan")
+}
+
+// Loads are one text each, off is none, and those that were not said are left as they are.
+func TestLoads(t *testing.T) {
+	s, ctl := gateway(t)
+	if code, _, errs := ctl(true, "throttle", "--max-load", "pubp99=0.02s,lag=5000ms", "--critical-load", "off", "--by", "ann"); code != 0 {
+		t.Fatal(errs)
+	}
+	if code, _, errs := ctl(true, "shadow", "backfill", "--scope", "ORDERS", "--max-load", "rtt=1s", "--rate", "1MB/s"); code != 0 {
+		t.Fatal(errs)
+	}
+	one, ok := s.asked[0].(face.ThrottleRequest)
+	if !ok || *one.Max != "lag=5s,pubp99=20ms" || *one.Critical != "" || one.By != "ann" || one.Scope != (cutover.Scope{}) {
+		t.Errorf("%+v", s.asked[0])
+	}
+	two, ok := s.asked[1].(face.ShadowRequest)
+	if !ok || *two.Max != "rtt=1s" || two.Critical != nil || two.Rate != 1e6 {
+		t.Errorf("%+v", s.asked[1])
+	}
 }
 
 // Every command tells what it does without a gateway.

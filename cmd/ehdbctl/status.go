@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -47,8 +48,9 @@ func printStatus(w io.Writer, st *face.Status) {
 		fmt.Fprintln(w, st.Verdict)
 	}
 	if st.Throttle != "" {
-		fmt.Fprintln(w, "copying is slowed down:", st.Throttle)
+		fmt.Fprintln(w, "what is behind is held back:", st.Throttle)
 	}
+	printLoad(w, "load      ", st.Load)
 	if st.Paused != "" {
 		fmt.Fprintln(w, "copying is paused, but for streams whose acks wait for it and those with canaries:", st.Paused)
 	}
@@ -98,6 +100,10 @@ func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
 	if s.Copy.Paused != "" {
 		fmt.Fprintf(w, "  copying   PAUSED: %s\n", s.Copy.Paused)
 	}
+	if s.Copy.Throttled != "" {
+		fmt.Fprintf(w, "  copying   THROTTLED, what is behind waits: %s\n", s.Copy.Throttled)
+	}
+	printLoad(w, "  load      ", s.Copy.Load)
 	if s.Parity != nil {
 		printParity(w, s.Parity, st)
 	}
@@ -133,6 +139,19 @@ func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
 	if s.Next != "" {
 		fmt.Fprintf(w, "  NEXT  %s\n", s.Next)
 	}
+}
+
+// printLoad is one line about the load that copying gives way to.
+func printLoad(w io.Writer, label string, l *face.LoadState) {
+	if l == nil {
+		return
+	}
+	var now []string
+	for _, name := range slices.Sorted(maps.Keys(l.Measured)) {
+		now = append(now, name+" "+short(l.Measured[name]))
+	}
+	fmt.Fprintf(w, "%smax %s, critical %s (set by %s%s)   now %s\n", label, dash(l.Max), dash(l.Critical), l.By,
+		prefixed(": ", l.Reason), dash(strings.Join(now, ", ")))
 }
 
 // observedUntil is one line about the observation of a flip.

@@ -468,6 +468,3 @@ func (s *stream) Now() time.Time { return s.v.Now }
 
 // Root is where relative links begin.
 func (s *stream) Root() string { return s.v.Root }
-
-// Throttle is why copying is slowed down.
-func (s *stream) Throttle() string { return s.v.Status.Throttle }

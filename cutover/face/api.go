@@ -325,6 +325,9 @@ func (a *api) shadow(r *http.Request) (any, error) {
 	if q.Rate < 0 {
 		return nil, bad("rate: %d is no number of bytes a second", q.Rate)
 	}
+	if err := q.settle(); err != nil {
+		return nil, err
+	}
 	out := done{Done: true}
 	switch arg := q.Scope.Flag(); q.Action {
 	case "backfill":

@@ -50,8 +50,8 @@ type Engine interface {
 	Shadow(ctx context.Context, r ShadowRequest) error
 	// Canary serves a consumer from here, or ends that.
 	Canary(ctx context.Context, r CanaryRequest) error
-	// Throttle slows copying down for a reason; without one it goes on at full speed.
-	Throttle(ctx context.Context, reason, by string) error
+	// Throttle holds back what is behind of one stream, or of all: for a reason, or above a load.
+	Throttle(ctx context.Context, r ThrottleRequest) error
 	// Pause stops copying one stream, or all, for a reason, or ends that.
 	Pause(ctx context.Context, r PauseRequest) error
 	// Drill starts an exercise. One with a load (drill.Loaded) waits for it at step "ready".
@@ -109,6 +109,14 @@ type PauseRequest struct {
 	End   bool          `json:"-"`     // go on
 }
 
+// ThrottleRequest asks to hold back what is behind, of one stream or of all. With limits it sets those, and Reason is
+// why; else Reason is why it is held back, and without one it goes on.
+type ThrottleRequest struct {
+	Actor
+	Limits
+	Scope cutover.Scope `json:"scope"` // none: all streams
+}
+
 // RollbackRequest asks to make the servers the authority of a stream again.
 type RollbackRequest struct {
 	Actor
@@ -140,6 +148,8 @@ type ShadowRequest struct {
 	// Rate bounds what is copied while the copy is behind, in bytes a second, until the gateway ends; 0: as configured,
 	// with backfill no bound.
 	Rate int64 `json:"rate,omitempty"`
+	// Limits are set for the stream, but with stop.
+	Limits
 }
 
 // CanaryRequest asks for a consumer to be served from here.

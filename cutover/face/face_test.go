@@ -153,9 +153,9 @@ func (s *stage) Pause(_ context.Context, r PauseRequest) error {
 	return s.err
 }
 
-func (s *stage) Throttle(context.Context, string, string) error { return nil }
-func (s *stage) Shadow(context.Context, ShadowRequest) error    { return nil }
-func (s *stage) Canary(context.Context, CanaryRequest) error    { return nil }
+func (s *stage) Throttle(context.Context, ThrottleRequest) error { return nil }
+func (s *stage) Shadow(context.Context, ShadowRequest) error     { return nil }
+func (s *stage) Canary(context.Context, CanaryRequest) error     { return nil }
 
 const token = "0123456789012345678901234567890123456789"
 

@@ -33,7 +33,8 @@ type Status struct {
 	Streams []StreamState `json:"streams"`
 	// Controls is the last self-test of the comparison.
 	Controls parity.SelfTest `json:"controls"`
-	Throttle string          `json:"throttle,omitempty"` // why copying is slowed down or paused
+	Throttle string          `json:"throttle,omitempty"` // why what is behind is held back, of all streams
+	Load     *LoadState      `json:"load,omitempty"`     // what copying gives way to, of all streams; nil: nothing
 	Paused   string          `json:"paused,omitempty"`   // why nothing is copied, of all streams that can be paused
 	Hooks    Hooks           `json:"hooks"`
 	Drills   []Drill         `json:"drills"`
@@ -198,7 +199,10 @@ type CopyState struct {
 	LagSeconds        float64 `json:"lag_seconds"`
 	Backfill          float64 `json:"backfill"`         // how much of the history is there, 0 to 1
 	Paused            string  `json:"paused,omitempty"` // why somebody has stopped it
-	Error             string  `json:"error,omitempty"`
+	// Throttled is why what is behind is held back, and Load what the stream's own copying gives way to.
+	Throttled string     `json:"throttled,omitempty"`
+	Load      *LoadState `json:"load,omitempty"`
+	Error     string     `json:"error,omitempty"`
 }
 
 // Latency is one kind of latency, side by side. Times are seconds.

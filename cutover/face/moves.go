@@ -80,18 +80,26 @@ func scoped(r *http.Request) (q ScopedRequest, err error) {
 }
 
 func (a *api) throttle(r *http.Request) (any, error) {
-	var q Actor
+	var q ThrottleRequest
 	if err := body(r, &q); err != nil {
 		return nil, err
 	}
 	if q.By == "" {
 		return nil, bad(`"by" is missing: changes are kept with who asked for them`)
 	}
-	out := done{Done: true}
-	if q.Reason != "" {
-		out.Undo = "ehdbctl throttle off"
+	if err := q.settle(); err != nil {
+		return nil, err
 	}
-	return out, a.Engine.Throttle(r.Context(), q.Reason, q.By)
+	out, arg := done{Done: true}, flagOf(q.Scope)
+	switch {
+	case q.Given():
+		out.Undo = "ehdbctl throttle --max-load off --critical-load off" + arg
+	case q.Reason != "":
+		out.Undo = "ehdbctl throttle off" + arg
+	default:
+		out.Undo = "ehdbctl throttle REASON" + arg
+	}
+	return out, a.Engine.Throttle(r.Context(), q)
 }
 
 func (a *api) pause(r *http.Request) (any, error) {
@@ -105,7 +113,7 @@ func (a *api) pause(r *http.Request) (any, error) {
 	case q.Reason == "":
 		return nil, bad(`"reason" is missing: the status has to name one`)
 	}
-	return done{Done: true, Undo: "ehdbctl resume" + q.flag()}, a.Engine.Pause(r.Context(), q)
+	return done{Done: true, Undo: "ehdbctl resume" + flagOf(q.Scope)}, a.Engine.Pause(r.Context(), q)
 }
 
 func (a *api) resume(r *http.Request) (any, error) {
@@ -117,13 +125,13 @@ func (a *api) resume(r *http.Request) (any, error) {
 		return nil, bad(`"by" is missing: changes are kept with who asked for them`)
 	}
 	q.End = true
-	return done{Done: true, Undo: "ehdbctl pause" + q.flag() + " --reason ..."}, a.Engine.Pause(r.Context(), q)
+	return done{Done: true, Undo: "ehdbctl pause" + flagOf(q.Scope) + " --reason ..."}, a.Engine.Pause(r.Context(), q)
 }
 
-// flag is the stream as a flag of ehdbctl; empty: all streams.
-func (q *PauseRequest) flag() string {
-	if q.Scope.Stream == "" {
+// flagOf is a stream as a flag of ehdbctl; empty: all streams.
+func flagOf(s cutover.Scope) string {
+	if s.Stream == "" {
 		return ""
 	}
-	return " " + q.Scope.Flag()
+	return " " + s.Flag()
 }

@@ -87,6 +87,9 @@ type Engine struct {
 	marked  bool // some stream was here once
 	streams map[cutover.Scope]*stream
 	paused  map[cutover.Scope]string // why nothing is copied; no stream: of all
+	// throttled and limits are the speed of copying; no stream: of all.
+	throttled map[cutover.Scope]Throttled
+	limits    map[cutover.Scope]Limits
 }
 
 // Phase is where a stream is on its way.
@@ -148,6 +151,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	of, epoch := standings(j.all())
 	e.epoch, e.paused = max(epoch, o.Epoch), pausesOf(of)
+	e.throttled, e.limits = speeds(of)
 	e.running.Go(e.expire)
 	survives := func(st *standing) bool { return st.here && !st.complete }
 	if slices.ContainsFunc(slices.Collect(maps.Values(of)), survives) {
@@ -368,9 +372,12 @@ func Standing(dir string) (epoch uint64, here []cutover.Scope, err error) {
 }
 
 // Note puts into the journal what happened and decides nothing: EventPostponed, EventHook, EventVeto, EventAbort,
-// EventDrill.
+// EventDrill, EventGiveWay, EventGoOn.
 func (e *Engine) Note(entry *Entry) error {
-	if !slices.Contains([]Event{EventPostponed, EventHook, EventVeto, EventAbort, EventDrill}, entry.Event) {
+	notes := []Event{
+		EventPostponed, EventHook, EventVeto, EventAbort, EventDrill, EventGiveWay, EventGoOn,
+	}
+	if !slices.Contains(notes, entry.Event) {
 		return fmt.Errorf("flip: %s is no note", entry.Event)
 	}
 	return e.record(entry)

@@ -37,6 +37,11 @@ const (
 	EventVeto           Event = "veto"            // a hook has refused something
 	EventPause          Event = "pause"           // copying stops; without a stream: of all
 	EventResume         Event = "resume"          // that is over
+	EventThrottle       Event = "throttle"        // what is behind is held back; without a stream: of all
+	EventUnthrottle     Event = "throttle_off"    // that is over
+	EventLimits         Event = "load_limits"     // the loads that copying gives way to; without a stream: of all
+	EventGiveWay        Event = "give_way"        // copying gives way to a load, or stops for it
+	EventGoOn           Event = "go_on"           // that is over
 	EventStart          Event = "start"           // the gateway started, with streams that it has the say about
 	EventReset          Event = "reset"           // the copy is filled anew
 	EventAccepted       Event = "accepted"        // the observation of a flip has ended, the gateway keeps the say
@@ -72,6 +77,8 @@ type Entry struct {
 	// Consumer is that of a canary, and Abort the gates that end it.
 	Consumer string   `json:"consumer,omitempty"`
 	Abort    []string `json:"abort_on,omitempty"`
+	// Limits is of EventLimits.
+	Limits *Limits `json:"limits,omitempty"`
 }
 
 // journal is the file of the entries: each a line of JSON behind its checksum.
@@ -185,6 +192,8 @@ type standing struct {
 	oneWay                  bool                   // flipped without a way back
 	undone                  int                    // Entry.Undone
 	paused                  string                 // why nothing is copied; empty: it is
+	throttled               *Throttled             // nil: nobody has slowed down copying
+	limits                  *Limits                // nil: there are none
 	since                   time.Time              // of the last change of authority
 	dormant                 []cutover.ConsumerCopy // of the last rollback, if they may not be there yet
 	move                    *Move                  // the last one
@@ -213,7 +222,9 @@ func standings(entries []Entry) (of map[cutover.Scope]*standing, epoch uint64) {
 			*s = standing{}
 		case EventIntent, EventRollbackIntent, EventPostponed:
 			s.open = e.Event
-		case EventHook, EventStart, EventDrill:
+		case EventHook, EventStart, EventDrill, EventGiveWay, EventGoOn:
+		case EventThrottle, EventUnthrottle, EventLimits:
+			s.throttle(e)
 		case EventAbort, EventVeto:
 			s.open = ""
 		case EventPause:

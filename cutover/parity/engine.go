@@ -28,8 +28,11 @@ type Options struct {
 	Removal      time.Duration // how long a copy may keep what the authority removed; 0: 30 s
 	Findings     int           // how many are kept; 0: 10,000
 	Dir          string        // where the list of known divergences is kept; "": nowhere
-	Logger       *slog.Logger
-	Clock        func() time.Time // nil: time.Now
+	// Busy returns why comparing all of a stream has to wait; empty: it goes on. What is new is compared on, more
+	// slowly where it is far behind. nil: nothing is in the way.
+	Busy   func(cutover.Scope) string
+	Logger *slog.Logger
+	Clock  func() time.Time // nil: time.Now
 }
 
 // Stream is a stream that is compared.

@@ -61,6 +61,7 @@ type Run struct {
 	Counts  Counts    `json:"counts"`
 	Ranges  []Range   `json:"differing_ranges,omitempty"`
 	Error   string    `json:"error,omitempty"`
+	Waits   string    `json:"waits,omitempty"` // why it does not go on now
 }
 
 // pair is the stream as it is to be compared now.
@@ -123,7 +124,15 @@ func (w *watch) tick(ctx context.Context) (more bool) {
 		return false
 	}
 	w.publish(ctx, p)
-	return more || w.full != nil
+	return (more || w.full != nil) && w.busy() == ""
+}
+
+// busy is why comparing all of the stream has to wait.
+func (w *watch) busy() string {
+	if w.e.o.Busy == nil {
+		return ""
+	}
+	return w.e.o.Busy(w.s.Scope)
 }
 
 func (w *watch) fail(err error) {
@@ -157,6 +166,10 @@ func (w *watch) goOn(ctx context.Context, p *Pair, more bool) error { //nolint:r
 	case stop && w.full != nil:
 		w.end("stopped", w.full, now)
 		w.full = nil
+	}
+	if w.run0.Waits = w.busy(); w.run0.Waits != "" && w.full != nil {
+		w.note()
+		return nil
 	}
 	if w.full != nil {
 		m, err := w.e.compare(ctx, p, w.full, budget)
@@ -217,6 +230,7 @@ func (w *watch) begin(now time.Time) {
 }
 
 func (w *watch) end(state string, g *Progress, now time.Time) {
+	w.run0.Waits = ""
 	w.run0.State, w.run0.Ended, w.run0.Ranges = state, now, g.leaves.ranges()
 	w.run0.Through, w.run0.Of, w.run0.Counts = g.Through, g.bounds.end, g.Counts()
 	w.note()

@@ -305,44 +305,62 @@ func (p *Pilot) Complete(ctx context.Context, r face.CompleteRequest) error {
 
 // Shadow implements face.Engine.
 func (p *Pilot) Shadow(ctx context.Context, r face.ShadowRequest) error {
-	if r.Action == "start" {
-		if err := p.engine.Watch(ctx, r.Scope, r.By); err != nil || r.Rate == 0 {
+	switch r.Action {
+	case "start":
+		if err := p.engine.Watch(ctx, r.Scope, r.By); err != nil {
 			return err
 		}
-		r.Action = "backfill"
+		if r.Rate == 0 {
+			return p.limited(&r)
+		}
+		return p.fill(&r, nil)
+	case "backfill":
+		return p.fill(&r, nil)
+	case "stop":
+		if _, err := p.engine.View(r.Scope); err != nil {
+			return unknown(err)
+		}
+		return refused(p.engine.Forget(ctx, r.Scope, r.By))
+	case "reset":
+		return p.fill(&r, func(c *capture.Capturer) error {
+			if err := c.Reset(ctx); err != nil {
+				return err
+			}
+			err := p.engine.Renewed(r.Scope, flip.MoveOptions{By: r.By, Reason: r.Reason})
+			if err == nil {
+				p.changed(r.Scope)
+			}
+			return err
+		})
 	}
+	return fmt.Errorf("%w: %q is not one of start, stop, reset, backfill", face.ErrRefused, r.Action)
+}
+
+// fill gives what copies a shadow its pace, and does something to it, if do is not nil.
+func (p *Pilot) fill(r *face.ShadowRequest, do func(*capture.Capturer) error) error {
 	v, err := p.engine.View(r.Scope)
 	if err != nil {
 		return unknown(err)
 	}
-	switch r.Action {
-	case "backfill":
-		c, ok := v.Capture.(*capture.Capturer)
-		if !ok || v.Phase != flip.PhaseShadow {
-			return fmt.Errorf("%w: %s is in phase %s: only a shadow is filled", face.ErrRefused, r.Scope, v.Phase)
-		}
+	c, ok := v.Capture.(*capture.Capturer)
+	if !ok || v.Phase != flip.PhaseShadow {
+		return fmt.Errorf("%w: %s is in phase %s: only a shadow is filled, or reset", face.ErrRefused, r.Scope, v.Phase)
+	}
+	if r.Rate > 0 || r.Action == "backfill" {
 		c.SetRate(int(r.Rate))
-		return nil
-	case "stop":
-		return refused(p.engine.Forget(ctx, r.Scope, r.By))
-	case "reset":
-		c, ok := v.Capture.(*capture.Capturer)
-		if !ok || v.Phase != flip.PhaseShadow {
-			return fmt.Errorf("%w: %s is in phase %s: only a shadow can be reset", face.ErrRefused, r.Scope, v.Phase)
-		}
-		if r.Rate > 0 {
-			c.SetRate(int(r.Rate))
-		}
-		if err := c.Reset(ctx); err != nil {
-			return err
-		}
-		if err := p.engine.Renewed(r.Scope, flip.MoveOptions{By: r.By, Reason: r.Reason}); err != nil {
-			return err
-		}
-		p.changed(r.Scope)
+	}
+	if err := p.limited(r); err != nil || do == nil {
+		return err
+	}
+	return do(c)
+}
+
+// limited sets the loads that were given with a copy.
+func (p *Pilot) limited(r *face.ShadowRequest) error {
+	if !r.Given() {
 		return nil
 	}
-	return fmt.Errorf("%w: %q is not one of start, stop, reset, backfill", face.ErrRefused, r.Action)
+	return p.limit(r.Scope, &r.Limits, r.Actor)
 }
 
 // Canary implements face.Engine.
@@ -361,14 +379,6 @@ func (p *Pilot) Canary(ctx context.Context, r face.CanaryRequest) error {
 		return unknown(err)
 	}
 	return refused(err)
-}
-
-// Throttle implements face.Engine.
-func (p *Pilot) Throttle(_ context.Context, reason, _ string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.throttle = reason
-	return nil
 }
 
 // Pause implements face.Engine.

@@ -103,6 +103,7 @@ type Pilot struct {
 	drills    drills
 	strays    strays
 	probes    probes
+	loads     *loads
 	live      context.Context // of everything that runs beside; ends with Close
 	cancel    context.CancelFunc
 	ended     sync.WaitGroup
@@ -113,7 +114,6 @@ type Pilot struct {
 
 	mu sync.Mutex
 	// The following are guarded by mu.
-	throttle  string
 	seen      map[cutover.Scope]*seen
 	postponed map[cutover.Scope]*pending
 	failing   map[served]*failing
@@ -144,13 +144,14 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 		o: o, book: parity.NewBook(0), start: time.Now(), seen: make(map[cutover.Scope]*seen),
 		postponed: make(map[cutover.Scope]*pending), failing: make(map[served]*failing), moved: make(chan struct{}),
 		observing: make(map[cutover.Scope]*observing), delivered: parity.NewBook(0),
-		probes: newProbes(), telling: make(chan told, maxTold),
+		probes: newProbes(), loads: newLoads(), telling: make(chan told, maxTold),
 	}
 	p.metrics = face.NewMoveMetrics(func(kind string) time.Time { return p.drills.log.Passed(kind, drill.Image()) })
 	p.gates, p.done = make(map[cutover.Scope]*gate.Report), face.NewMoved()
 	var err error
 	p.parity, err = parity.New(parity.Options{
 		Ledger: p.book, Deliveries: p.book, Window: parity.DefaultWindow(), Asynchronous: true, Logger: o.Logger,
+		Busy: p.waits,
 	})
 	if err != nil {
 		return nil, err
@@ -168,6 +169,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	p.engine, err = flip.Open(ctx, flip.Options{
 		Dir: o.Dir, Local: o.Local, Relay: o.Relay, Bus: o.Bus, Barrier: o.Barrier, Site: p.site, Logger: o.Logger,
 		Acknowledged: func(s cutover.Scope, n *relay.Noted) {
+			p.loads.acked(s.Account, n.Took)
 			p.book.Note(s, cutover.Acked{Seq: n.Seq, Subject: n.Subject, MsgID: n.MsgID, Hash: n.Hash, When: n.Time})
 		},
 		Offered: func(s cutover.Scope, consumer []byte, seq uint64) { p.book.Offer(s, string(consumer), seq) },
@@ -192,6 +194,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 	p.ended.Go(func() { p.endCanaries(run) })
 	p.ended.Go(func() { p.observeFlips(run) })
 	p.ended.Go(func() { p.tidyDrills(run) })
+	p.ended.Go(func() { p.watchLoad(run) })
 	return p, nil
 }
 
@@ -241,16 +244,20 @@ func (s *site) Stream(name string) cutover.Upstream { return s.conn.Stream(name)
 
 func (s *site) Capture(name string, _ cutover.Copy) flip.Capture {
 	scope := cutover.Scope{Account: s.account, Stream: name}
-	return capture.New(capture.Options{
-		Scope: scope, From: s.conn.Stream(name), To: s.p.o.Local, Rate: s.p.o.CopyRate, Busy: s.p.waits,
+	var c *capture.Capturer
+	c = capture.New(capture.Options{
+		Scope: scope, From: s.conn.Stream(name), To: s.p.o.Local, Rate: s.p.o.CopyRate,
+		Busy:   func() string { return s.p.waits(scope) },
 		Logger: s.p.o.Logger,
 		Copied: func(lag time.Duration, _ int) {
+			s.p.loads.following(c, lag)
 			s.p.parity.ObserveLag(scope, lag)
 			if f := s.p.o.Copied; f != nil {
 				f(lag)
 			}
 		},
 	})
+	return c
 }
 
 // Captured returns how far the copies of streams are, by account and stream.
@@ -265,19 +272,12 @@ func (p *Pilot) Captured() (out []capture.Status) {
 	return out
 }
 
-// waits is why copying has to wait.
-func (p *Pilot) waits() string {
-	if why := p.busy(); why != "" || p.o.Busy == nil {
+// waits is why copying what is behind of a stream has to wait, and comparing all of it; of any if scope is none.
+func (p *Pilot) waits(scope cutover.Scope) string {
+	if why := p.throttled(scope); why != "" || p.o.Busy == nil {
 		return why
 	}
 	return p.o.Busy()
-}
-
-// busy is why somebody wants copying to pause.
-func (p *Pilot) busy() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.throttle
 }
 
 // wake has those look who wait for events.

@@ -169,7 +169,7 @@ func (p *Pilot) askLatency(ctx context.Context) error {
 		if since < latencyEvery || !often && since < latencyRare {
 			continue
 		}
-		if p.waits() != "" {
+		if p.waits(cutover.Scope{}) != "" {
 			l.Skip()
 			continue
 		}

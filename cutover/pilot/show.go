@@ -30,7 +30,8 @@ func unknown(err error) error { return fmt.Errorf("%w: %w", face.ErrUnknown, err
 func (p *Pilot) Status(ctx context.Context) (*face.Status, error) {
 	st := &face.Status{
 		At: time.Now(), Server: p.o.Server, Version: p.o.Version, Mode: string(p.o.Mode),
-		Profile: cmp.Or(p.o.Profile, gate.Production), Controls: p.parity.SelfTest(), Throttle: p.busy(),
+		Profile: cmp.Or(p.o.Profile, gate.Production), Controls: p.parity.SelfTest(),
+		Throttle: p.throttled(cutover.Scope{}), Load: p.loadState(cutover.Scope{}),
 		Paused: p.engine.PausedAll(), Hooks: p.hooksState(),
 	}
 	st.Drills = p.Drills()
@@ -140,7 +141,8 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 	}
 	s.Copy = copyState(v)
 	if v.Phase == flip.PhaseShadow {
-		s.Copy.Paused = p.engine.Paused(scope)
+		s.Copy.Paused, s.Copy.Throttled = p.engine.Paused(scope), p.throttled(scope)
+		s.Copy.Load = p.loadState(scope)
 	}
 	p.due(s, st.Leftover)
 	if par, err := p.parity.Status(scope); err == nil {
@@ -375,6 +377,9 @@ func event(id uint64, e *flip.Entry) face.Event {
 		flip.EventPostponed: "a flip is ready and waits", flip.EventHook: "a hook was run",
 		flip.EventVeto: "a hook has refused it, nothing has changed", flip.EventPause: "copying is paused",
 		flip.EventResume: "copying goes on", flip.EventStart: "the gateway started",
+		flip.EventThrottle: "what is behind is held back", flip.EventUnthrottle: "what is behind is copied on",
+		flip.EventLimits: limitsText(e.Limits), flip.EventGiveWay: "copying gives way to the load",
+		flip.EventGoOn:     "copying gives way no more",
 		flip.EventReset:    "the copy is filled anew",
 		flip.EventAccepted: "the flip is accepted: it is not taken back by itself",
 		flip.EventKept:     "the flip was to be taken back by itself, and was NOT: " + e.Kept,
@@ -393,4 +398,12 @@ func event(id uint64, e *flip.Entry) face.Event {
 		ID: id, Time: e.Time, Kind: string(e.Event), Scope: e.Scope, Epoch: e.Epoch, By: e.By, Reason: e.Reason,
 		Text: text,
 	}
+}
+
+// limitsText is what an event of limits says.
+func limitsText(l *flip.Limits) string {
+	if l == nil || l.Max == "" && l.Critical == "" {
+		return "copying gives way to no load any more"
+	}
+	return "copying gives way above " + cmp.Or(l.Max, "no load") + " and stops at " + cmp.Or(l.Critical, "none")
 }

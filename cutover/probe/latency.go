@@ -51,8 +51,8 @@ func (r *Ring) Add(d time.Duration, end time.Time) {
 	r.n++
 }
 
-// behind returns the measurements that ended behind a time.
-func (r *Ring) behind(t time.Time) (out Ring) {
+// Behind returns the measurements that ended behind a time.
+func (r *Ring) Behind(t time.Time) (out Ring) {
 	for i, end := range r.ends {
 		if end.After(t) {
 			out.Add(r.list[i], end)
@@ -87,7 +87,7 @@ func (l *Latency) Since(t time.Time) (there, here Times) {
 }
 
 func (s *Times) since(t time.Time) Times {
-	return Times{Ack: s.Ack.behind(t), Deliver: s.Deliver.behind(t), At: s.At}
+	return Times{Ack: s.Ack.Behind(t), Deliver: s.Deliver.Behind(t), At: s.At}
 }
 
 // Skip says that something is saturated: a measurement would be one of a queue.

@@ -141,7 +141,8 @@ func (p *flying) answer(data []byte) {
 	}
 	n.acknowledged.Add(1)
 	p.scope.sentAt(p.since)
-	p.noted.Seq, p.noted.Time = ack.Seq, time.Now().UnixNano()
+	now := time.Now()
+	p.noted.Seq, p.noted.Time, p.noted.Took = ack.Seq, now.UnixNano(), now.Sub(p.since)
 	if f := p.scope.Acknowledged; f != nil {
 		f(&p.noted)
 	}

@@ -151,8 +151,9 @@ type Noted struct {
 	Seq     uint64
 	Subject string
 	MsgID   string
-	Hash    uint64 // cutover.Hash of what was published
-	Time    int64  // when the PubAck passed, in Unix nanoseconds
+	Hash    uint64        // cutover.Hash of what was published
+	Time    int64         // when the PubAck passed, in Unix nanoseconds
+	Took    time.Duration // until then, from when the message passed
 }
 
 // Mirrored is an ack for a consumer that is served from here alone.
