@@ -328,6 +328,10 @@ func (e *Engine) record(entry *Entry) error {
 	if err := e.journal.add(entry); err != nil {
 		return err
 	}
+	if entry.Event == EventForget {
+		delete(e.throttled, entry.Scope)
+		delete(e.limits, entry.Scope)
+	}
 	if entry.Epoch != e.epoch {
 		e.epoch, e.marked = entry.Epoch, true
 		if s := e.streams[entry.Scope]; s != nil {

@@ -481,8 +481,6 @@ func (e *Engine) Forget(ctx context.Context, name cutover.Scope, by string) erro
 	e.mu.Lock()
 	delete(e.streams, name)
 	delete(e.paused, name)
-	delete(e.throttled, name)
-	delete(e.limits, name)
 	e.mu.Unlock()
 	defer e.changed(name)
 	return errors.Join(e.route(), s.copy.Delete(ctx))

@@ -31,6 +31,15 @@ func TestCopyingGivesWayToLoad(t *testing.T) {
 	if why := r.state(name).Copy.Throttled; why != "" {
 		t.Fatalf("throttled: %s", why)
 	}
+	runs := func() (waits, state string) {
+		list, err := r.pilot.Parity().Runs(name)
+		if err != nil || len(list) == 0 {
+			return "", "" // it is compared some time behind the start
+		}
+		last := list[len(list)-1]
+		return last.Waits, last.State
+	}
+	until(t, "all was compared", func() bool { _, state := runs(); return state == "done" })
 
 	r.slow.Store(int64(200 * time.Millisecond))
 	until(t, "it gives way", func() bool {
@@ -40,12 +49,6 @@ func TestCopyingGivesWayToLoad(t *testing.T) {
 		t.Error(e)
 	}
 	check(t, r.pilot.Parity().Full(name))
-	runs := func() (waits, state string) {
-		list, err := r.pilot.Parity().Runs(name)
-		check(t, err)
-		last := list[len(list)-1]
-		return last.Waits, last.State
-	}
 	until(t, "the comparison waits", func() bool { waits, _ := runs(); return strings.Contains(waits, "is above 100ms") })
 	check(t, r.pilot.Shadow(ctx, face.ShadowRequest{Actor: ann, Scope: name, Action: "reset"}))
 	time.Sleep(time.Second)
