@@ -159,7 +159,13 @@ Exit code: 0 every rollback is lossless, 2 one is not, 1 the gateway could not b
 
 Exit code: 0 equal, 2 something differs, 1 it could not be compared.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.compareAll(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return c.compareAll(cmd, &face.DiffRequest{Actor: c.actor(), Scope: scope, Action: "create"})
+		},
 	})
 	return cmd
 }

@@ -56,7 +56,11 @@ func showBar(w io.Writer, done, of uint64) {
 
 // outcome is the exit code of a comparison.
 func outcome(d *face.Diff) error {
-	switch n := len(d.Runs); {
+	n := len(d.Runs)
+	if n > 0 && d.Runs[n-1].Part != nil && d.Runs[n-1].Counts.Diverged() > 0 {
+		return &exitError{code: exitNoGo}
+	}
+	switch {
 	case d.Status.Counts.Diverged() > 0 || !d.Status.Counts.Accounted():
 		return &exitError{code: exitNoGo}
 	case n > 0 && d.Runs[n-1].State != "done":
@@ -65,21 +69,17 @@ func outcome(d *face.Diff) error {
 	return nil
 }
 
-// compareAll compares a stream from its first record on, and waits.
-func (c *remote) compareAll(cmd *cobra.Command) error {
-	scope, err := c.one(cmd.Context())
-	if err != nil {
-		return err
-	}
+// compareAll compares a stream, or a part of it, and waits.
+func (c *remote) compareAll(cmd *cobra.Command, q *face.DiffRequest) error {
 	var before face.Diff
-	if err := c.get(cmd.Context(), "/diff", scopeQuery(scope), &before); err != nil {
+	if err := c.get(cmd.Context(), "/diff", scopeQuery(q.Scope), &before); err != nil {
 		return err
 	}
 	var a changed
-	if err := c.post(cmd.Context(), "/diff", diffBody{c.actor(), scope, "create"}, &a); err != nil {
+	if err := c.post(cmd.Context(), "/diff", q, &a); err != nil {
 		return err
 	}
-	return c.followDiff(cmd, scope, before)
+	return c.followDiff(cmd, q.Scope, before)
 }
 
 // compared waits until everything is compared that was there at the first look.

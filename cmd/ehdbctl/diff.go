@@ -29,29 +29,38 @@ func (c *remote) diffCommand() *cobra.Command {
 	return cmd
 }
 
-// diffBody asks to begin or stop a full comparison.
-type diffBody struct {
-	face.Actor
-	Scope  cutover.Scope `json:"scope"`
-	Action string        `json:"action"`
-}
-
 func (c *remote) diffCreate() *cobra.Command {
-	wait := false
+	wait, full := false, false
+	q := face.DiffRequest{Action: "create"}
 	cmd := &cobra.Command{
-		Use: "create", Short: "Compare everything anew, from the first record on", Args: cobra.NoArgs,
+		Use: "create", Short: "Compare a stream anew: all of it, what is new, or a sample",
+		Long: `Compare a stream anew: all of it, what is newer than --since, or --sample percent of its blocks (of 1,024
+sequences, another choice each time). A part says which it was, and is never taken for all: G3 asks for a full
+comparison. What a part finds begins a full one, and until that is done not everything counts as compared.
+
+Exit code: 0 it begins; with --wait: equal. 2 something differs, or refused, 3 it was stopped, 1 it could not be done.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			scope, err := c.one(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if wait && !c.dry {
-				return c.compareAll(cmd)
+			if q.Actor, q.Scope = c.actor(), scope; wait && !c.dry {
+				return c.compareAll(cmd, &q)
 			}
-			return c.change(cmd, "/diff", diffBody{c.actor(), scope, "create"}, "a full comparison begins")
+			what := "a full comparison begins"
+			if q.Since > 0 || q.Sample > 0 {
+				what = "a comparison of a part begins"
+			}
+			return c.change(cmd, "/diff", q, what)
 		},
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is done, and show how far it is")
+	f := cmd.Flags()
+	f.BoolVar(&wait, "wait", false, "wait until it is done, and show how far it is")
+	f.BoolVar(&full, "full", false, "all of it, from the first record on (as without any of these)")
+	f.DurationVar(&q.Since, "since", 0, "only what is newer than so long ago: 1h")
+	f.Float64Var(&q.Sample, "sample", 0, "only so many percent of the blocks: 10")
+	cmd.MarkFlagsMutuallyExclusive("full", "since", "sample")
 	return cmd
 }
 
@@ -130,7 +139,8 @@ func (c *remote) diffStop() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.change(cmd, "/diff", diffBody{c.actor(), scope, "stop"}, "the full comparison stops")
+			return c.change(cmd, "/diff", face.DiffRequest{Actor: c.actor(), Scope: scope, Action: "stop"},
+				"the comparison stops")
 		},
 	}
 }
@@ -173,12 +183,22 @@ func printDiff(w io.Writer, d *face.Diff) {
 		fmt.Fprintf(w, "differing range %d to %d\n", r.First, r.Last)
 	}
 	for _, r := range d.Runs {
+		if r.Part != nil {
+			printPart(w, &r)
+			continue
+		}
 		fmt.Fprintf(w, "full comparison %d: %s, %s  %s%s\n", r.ID, r.State, runOf(&r, window), r.Error,
 			prefixed("waits: ", r.Waits))
 	}
 	if n := st.Counts.Diverged(); n > 0 {
 		fmt.Fprintf(w, "NEXT  ehdbctl diff findings %s\n", st.Scope.Flag())
 	}
+}
+
+// printPart is one line about a comparison of a part.
+func printPart(w io.Writer, r *parity.Run) {
+	fmt.Fprintf(w, "comparison %d of a part, not of all: %s, %s: examined %d, diverged %d  %s%s\n", r.ID, r.State,
+		r.Part, r.Counts.Examined, r.Counts.Diverged(), r.Error, prefixed("waits: ", r.Waits))
 }
 
 // runOf is how far a full comparison is, or got: it ends ahead of the first record that is younger than the window.

@@ -13,7 +13,7 @@ var examples = map[string]string{
 	"plan apply":       "ehdbctl plan apply moves.json --reason 'change 4711'",
 	"gates":            "ehdbctl gates --scope ORDERS\nehdbctl gates --explain G6 --scope ORDERS",
 	"events":           "ehdbctl events -f --scope ORDERS",
-	"diff create":      "ehdbctl diff create --wait --scope ORDERS",
+	"diff create":      "ehdbctl diff create --wait --scope ORDERS\nehdbctl diff create --sample 10 --scope ORDERS",
 	"diff resume":      "ehdbctl diff resume --scope ORDERS",
 	"diff stop":        "ehdbctl diff stop --scope ORDERS",
 	"diff show":        "ehdbctl diff show --scope ORDERS",

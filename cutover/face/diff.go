@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/parity"
@@ -49,13 +50,22 @@ func (a *api) diff(r *http.Request) (any, error) {
 	return d, err
 }
 
+// DiffRequest asks to begin or stop a comparison of all of a stream, or of a part of it.
+type DiffRequest struct {
+	Actor
+	Scope  cutover.Scope `json:"scope"`
+	Action string        `json:"action"` // create, stop
+	// Since compares what is newer than that ago, Sample so many percent of the blocks; neither: all.
+	Since  time.Duration `json:"since,omitempty"`
+	Sample float64       `json:"sample,omitempty"`
+}
+
 func (a *api) diffRun(r *http.Request) (any, error) {
-	var q struct {
-		Actor
-		Scope  cutover.Scope `json:"scope"`
-		Action string        `json:"action"`
-	}
+	var q DiffRequest
 	if err := body(r, &q); err != nil {
+		return nil, err
+	}
+	if err := q.sensible(); err != nil {
 		return nil, err
 	}
 	e, err := a.parity()
@@ -63,18 +73,34 @@ func (a *api) diffRun(r *http.Request) (any, error) {
 		return nil, err
 	}
 	arg := q.Scope.Flag()
-	switch q.Action {
-	case "create":
-		err = e.Full(q.Scope)
-		return done{
-			Done: true,
-			Undo: "ehdbctl diff stop " + arg,
-			Next: "ehdbctl diff show " + arg,
-		}, err
-	case "stop":
+	if q.Action == "stop" {
 		return done{Done: true, Undo: "ehdbctl diff create " + arg}, e.StopFull(q.Scope)
 	}
-	return nil, bad("action: give create or stop")
+	switch {
+	case q.Since > 0:
+		err = e.Sample(q.Scope, a.Now().Add(-q.Since), 0)
+	case q.Sample > 0:
+		err = e.Sample(q.Scope, time.Time{}, q.Sample)
+	default:
+		err = e.Full(q.Scope)
+	}
+	return done{Done: true, Undo: "ehdbctl diff stop " + arg, Next: "ehdbctl diff show " + arg}, err
+}
+
+// sensible is why a request cannot be meant so.
+func (q *DiffRequest) sensible() error {
+	const all = 100
+	switch {
+	case q.Action != "create" && q.Action != "stop":
+		return bad("action: give create or stop")
+	case q.Since < 0:
+		return bad("since: %v is no time ago", q.Since)
+	case q.Sample < 0 || q.Sample > all:
+		return bad("sample: %g is no part of 100", q.Sample)
+	case q.Since > 0 && q.Sample > 0:
+		return bad("since and sample: give one of them")
+	}
+	return nil
 }
 
 func (a *api) findings(r *http.Request) (any, error) {

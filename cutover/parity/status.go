@@ -137,11 +137,7 @@ func (w *watch) statusOf(p *Pair) Status {
 	if w.s.Expected != nil {
 		_, st.Suspended = w.s.Expected()
 	}
-	for _, r := range w.Runs() {
-		if r.State == "done" {
-			st.Complete = r.Ended
-		}
-	}
+	st.Complete = w.complete
 	st.Outcome = outcomeOf(&st)
 	return st
 }
@@ -211,7 +207,7 @@ func (e *Engine) Full(scope cutover.Scope) error {
 	return nil
 }
 
-// StopFull stops a full comparison. What was known before stays.
+// StopFull stops a comparison of all, or of a part. What was known before stays.
 func (e *Engine) StopFull(scope cutover.Scope) error {
 	w, err := e.watch(scope)
 	if err != nil {
@@ -219,7 +215,7 @@ func (e *Engine) StopFull(scope cutover.Scope) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.stopFull, w.wantFull = true, false
+	w.stopFull, w.wantFull, w.wantPart = true, false, nil
 	return nil
 }
 

@@ -19,13 +19,17 @@ type watch struct {
 	run      sync.Mutex // held while comparing; guards what follows
 	main     Progress
 	full     *Progress // a comparison from the first record on, that takes main's place when it has caught up
-	run0     Run       // of full
+	part     *partial  // a comparison of a part; nil: there is none
+	run0     Run       // of full, or of part
+	whole    time.Time // when the last one of all has ended, or was stopped
+	complete time.Time // when all was compared; zero: it was not, or something was found in a part since
 	delivery DeliveryMemory
 	asked    time.Time // when the consumers were looked at
 	seen     [3]uint64 // what called for the last full comparison (calls)
 
 	mu       sync.Mutex // guards what follows
 	wantFull bool
+	wantPart *Part // nil: none is wanted
 	stopFull bool
 	last     Status
 	total    totals
@@ -50,7 +54,7 @@ func (w *watch) totals() totals {
 // maxRuns is how many full comparisons are remembered.
 const maxRuns = 20
 
-// Run is a comparison of a whole stream.
+// Run is a comparison of a whole stream, or of a part of it.
 type Run struct {
 	ID      uint64    `json:"id"`
 	State   string    `json:"state"` // running, stopped, done, failed
@@ -62,6 +66,7 @@ type Run struct {
 	Ranges  []Range   `json:"differing_ranges,omitempty"`
 	Error   string    `json:"error,omitempty"`
 	Waits   string    `json:"waits,omitempty"` // why it does not go on now
+	Part    *Part     `json:"part,omitempty"`  // nil: it is of all
 }
 
 // pair is the stream as it is to be compared now.
@@ -124,7 +129,7 @@ func (w *watch) tick(ctx context.Context) (more bool) {
 		return false
 	}
 	w.publish(ctx, p)
-	return (more || w.full != nil) && w.busy() == ""
+	return (more || w.full != nil || w.part != nil) && w.busy() == ""
 }
 
 // busy is why comparing all of the stream has to wait.
@@ -157,19 +162,29 @@ func (w *watch) count(outcome string) {
 func (w *watch) goOn(ctx context.Context, p *Pair, more bool) error { //nolint:revive // main has more to compare
 	begin, stop := w.wishes()
 	now := w.e.o.Clock()
+	idle := w.full == nil && w.part == nil && w.run0.State != "running"
 	switch {
 	case w.run0.Started.IsZero(): // main itself
 		w.begin(now)
-	case w.full == nil && begin && w.run0.State != "running":
+	case idle && begin:
 		w.begin(now)
 		w.full = &Progress{}
+	case idle:
+		if err := w.beginPart(ctx, now); err != nil {
+			return err
+		}
 	case stop && w.full != nil:
 		w.end("stopped", w.full, now)
 		w.full = nil
+	case stop && w.part != nil:
+		w.endPart("stopped", now)
 	}
-	if w.run0.Waits = w.busy(); w.run0.Waits != "" && w.full != nil {
+	if w.run0.Waits = w.busy(); w.run0.Waits != "" && (w.full != nil || w.part != nil) {
 		w.note()
 		return nil
+	}
+	if w.part != nil {
+		return w.stepPart(ctx, p, now)
 	}
 	if w.full != nil {
 		m, err := w.e.compare(ctx, p, w.full, budget)
@@ -201,9 +216,9 @@ func (w *watch) wishes() (begin, stop bool) {
 	seen := w.main.calls()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	due := w.run0.State == "done" && w.e.o.Clock().Sub(w.run0.Ended) >= w.e.o.Full
+	due := !w.whole.IsZero() && w.e.o.Clock().Sub(w.whole) >= w.e.o.Full
 	begin, stop = w.wantFull || due || seen != w.seen, w.stopFull
-	if w.full == nil && w.run0.State != "running" || w.run0.Started.IsZero() {
+	if w.full == nil && w.part == nil && w.run0.State != "running" || w.run0.Started.IsZero() {
 		w.wantFull, w.seen = false, seen
 	}
 	w.stopFull = false
@@ -230,7 +245,9 @@ func (w *watch) begin(now time.Time) {
 }
 
 func (w *watch) end(state string, g *Progress, now time.Time) {
-	w.run0.Waits = ""
+	if w.run0.Waits, w.whole = "", now; state == "done" {
+		w.complete = now
+	}
 	w.run0.State, w.run0.Ended, w.run0.Ranges = state, now, g.leaves.ranges()
 	w.run0.Through, w.run0.Of, w.run0.Counts = g.Through, g.bounds.end, g.Counts()
 	w.note()
