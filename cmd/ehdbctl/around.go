@@ -63,8 +63,11 @@ and later). The gateway does not change the servers: put it into their configura
 			if user == "" {
 				return errors.New("--user is missing: whom shall the servers let in by the gateway alone?")
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), fenceText, user)
-			return nil
+			w, text := cmd.OutOrStdout(), fmt.Sprintf(fenceText, user)
+			return c.show(w, struct {
+				User string `json:"user"`
+				Text string `json:"text"`
+			}{user, text}, func() { fmt.Fprint(w, text) })
 		},
 	}
 	fence.Flags().StringVar(&user, "user", "", "the user's name on the servers")
@@ -237,7 +240,13 @@ Exit code: 0 somebody asked within --within, 2 nobody, 1 the gateway could not b
 			if err != nil {
 				return err
 			}
-			return printTriggers(cmd.OutOrStdout(), st, c.scope, endpoint)
+			list := triggers(st, c.scope, endpoint)
+			if len(list) == 0 {
+				return errors.New("no consumer of these streams was looked at yet: is there one, and is the stream " +
+					"in shadow?")
+			}
+			w := cmd.OutOrStdout()
+			return c.show(w, list, func() { printTriggers(w, list) })
 		},
 	}
 	manifest.Flags().StringVar(&endpoint, "endpoint", "ehdb-gateway:8222", "the monitoring port as KEDA reaches it")
@@ -258,33 +267,37 @@ func printScrapes(w io.Writer, st *face.Status) {
 	_ = t.Flush()
 }
 
-func printTriggers(w io.Writer, st *face.Status, scope, endpoint string) error {
-	found := false
+// trigger is one of KEDA's.
+type trigger struct {
+	Type     string            `json:"type"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+func triggers(st *face.Status, scope, endpoint string) (list []trigger) {
 	for i := range st.Streams {
 		s := &st.Streams[i]
 		if s.Parity == nil || !matches(scope, s.Scope) {
 			continue
 		}
 		for k := range s.Parity.Consumers {
-			found = true
-			fmt.Fprintf(w, triggerText, endpoint, s.Scope.Account, s.Scope.Stream, s.Parity.Consumers[k].Consumer)
+			list = append(list, trigger{"nats-jetstream", map[string]string{
+				"natsServerMonitoringEndpoint": endpoint, "account": s.Scope.Account, "stream": s.Scope.Stream,
+				"consumer": s.Parity.Consumers[k].Consumer, "lagThreshold": "100",
+			}})
 		}
 	}
-	if !found {
-		return errors.New("no consumer of these streams was looked at yet: is there one, and is the stream in shadow?")
-	}
-	fmt.Fprintln(w, "# While streams move use autoscaling.keda.sh/paused-scale-in, never paused: it removes the HPA.")
-	return nil
+	return list
 }
 
-const triggerText = `- type: nats-jetstream
-  metadata:
-    natsServerMonitoringEndpoint: %q
-    account: %q
-    stream: %q
-    consumer: %q
-    lagThreshold: "100"
-`
+func printTriggers(w io.Writer, list []trigger) {
+	for i := range list {
+		fmt.Fprintf(w, "- type: %s\n  metadata:\n", list[i].Type)
+		for _, name := range []string{"natsServerMonitoringEndpoint", "account", "stream", "consumer", "lagThreshold"} {
+			fmt.Fprintf(w, "    %s: %q\n", name, list[i].Metadata[name])
+		}
+	}
+	fmt.Fprintln(w, "# While streams move use autoscaling.keda.sh/paused-scale-in, never paused: it removes the HPA.")
+}
 
 func (c *remote) doctorCommand() *cobra.Command {
 	return &cobra.Command{

@@ -348,8 +348,7 @@ func (c *remote) diffRepair() *cobra.Command {
 			}
 			w := cmd.OutOrStdout()
 			if c.dry {
-				fmt.Fprintf(w, "would copy %d sequences of %s into the standby anew\n", len(body.Seqs), scope)
-				return nil
+				return c.would(w, "/diff/repair", body)
 			}
 			var r parity.Repaired
 			if err := c.post(cmd.Context(), "/diff/repair", body, &r); err != nil {
@@ -367,6 +366,12 @@ func (c *remote) diffRepair() *cobra.Command {
 		},
 	}
 	return cmd
+}
+
+// knownGone is a known divergence that is not lived with any more.
+type knownGone struct {
+	Scope cutover.Scope `json:"scope"`
+	Name  string        `json:"name"`
 }
 
 func (c *remote) diffKnown() *cobra.Command {
@@ -411,8 +416,18 @@ func (c *remote) diffKnown() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			w := cmd.OutOrStdout()
+			if c.dry {
+				return c.show(w, knownGone{scope, args[0]}, func() {
+					fmt.Fprintf(w, "would ask the gateway: DELETE %s/diff/known of %s: %s\n", face.Base, scope, args[0])
+				})
+			}
 			var a changed
-			return c.do(cmd.Context(), http.MethodDelete, "/diff/known", scopeQuery(scope, "name", args[0]), nil, &a)
+			err = c.do(cmd.Context(), http.MethodDelete, "/diff/known", scopeQuery(scope, "name", args[0]), nil, &a)
+			if err != nil {
+				return err
+			}
+			return c.show(w, a, func() { fmt.Fprintf(w, "%s: %s is not ignored any more\n", scope, args[0]) })
 		},
 	}
 	cmd.AddCommand(add, rm)

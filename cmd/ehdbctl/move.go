@@ -30,7 +30,10 @@ Behind the flip it is observed (--observe, else bus.observe): what fails twice i
 itself, without a loss. "flip accept" ends that.
 
 Without a reverse shadow (--no-reverse-shadow) the servers are not kept equal: a rollback loses what was published
-meanwhile, and says how much.`,
+meanwhile, and says how much.
+
+Exit code: 0 done, or it would be; 2 refused, and nothing has changed; 3 likewise, for there is too little evidence and
+no gate fails; 1 it could not be done.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			scope, err := c.one(cmd.Context())
@@ -154,6 +157,9 @@ func (c *remote) dryRun(cmd *cobra.Command, r face.PlanRequest) error {
 	err := c.show(w, p, func() { printPlan(w, &p, &r) })
 	if err == nil && len(p.Refusals) > 0 {
 		err = &exitError{code: exitNoGo}
+		if p.NotEnough {
+			err = &exitError{code: exitNotEnough}
+		}
 	}
 	return err
 }
@@ -251,7 +257,7 @@ behind all gates and G24: the stream has been served from here for long enough a
 equal, somebody else approves (--approved-by), and it is said which credentials of the servers are to be retired
 (--retire).
 
-Exit code: 0 done, 2 refused, 1 it could not be done.`,
+Exit code: 0 done, 2 refused, 3 refused, for there is too little evidence and no gate fails, 1 it could not be done.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			scope, err := c.one(cmd.Context())
@@ -320,7 +326,7 @@ func (c *remote) canaryCommand() *cobra.Command {
 type streamMode struct {
 	Scope cutover.Scope `json:"scope"`
 	Phase face.Phase    `json:"phase"`
-	Legal []string      `json:"legal"`
+	Legal []string      `json:"legal,omitempty"`
 	Way   string        `json:"way,omitempty"` // how it gets into the mode that was asked for
 }
 

@@ -187,18 +187,18 @@ func (c *remote) bring(cmd *cobra.Command, st *face.Status, s planStream, force 
 	}
 	w, phase := cmd.OutOrStdout(), phaseOf(st, scope)
 	verb := wayTo(phase, face.Phase(s.To))
-	switch verb {
-	case "":
-		fmt.Fprintf(w, "%s: is in %s\n", scope, phase)
-		return nil
-	case "none":
+	m := streamMode{Scope: scope, Phase: phase, Way: "ehdbctl " + verb + " " + scope.Flag()}
+	switch {
+	case verb == "":
+		m.Way = ""
+		return c.show(w, m, func() { fmt.Fprintf(w, "%s: is in %s\n", scope, phase) })
+	case verb == "none":
 		return &exitError{exitNoGo, fmt.Errorf("there is no way from %s to %s in one step", phase, s.To)}
+	case c.dry:
+		return c.show(w, m, func() { fmt.Fprintf(w, "%s: from %s to %s: %s\n", scope, phase, s.To, m.Way) })
+	case !c.json:
+		fmt.Fprintf(w, "%s: from %s to %s\n", scope, phase, s.To)
 	}
-	if c.dry {
-		fmt.Fprintf(w, "%s: from %s to %s: ehdbctl %s %s\n", scope, phase, s.To, verb, scope.Flag())
-		return nil
-	}
-	fmt.Fprintf(w, "%s: from %s to %s\n", scope, phase, s.To)
 	switch verb {
 	case "flip":
 		var m face.Move

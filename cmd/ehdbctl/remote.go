@@ -74,6 +74,7 @@ func (c *remote) commands(root *cobra.Command) {
 		f.StringVar(&c.reason, "reason", "", "why, for the gateway's events")
 		f.StringVar(&c.by, "by", whoami(), "who, for the gateway's events")
 		root.AddCommand(coded(cmd))
+		watch(cmd)
 		describe(cmd)
 	}
 }
@@ -167,6 +168,8 @@ func refusal(res *http.Response) error {
 	switch {
 	case json.Unmarshal(b, &p) == nil && p.Error != "" && p.Kind == "unauthorized":
 		return fmt.Errorf("%s (give it with --token-file)", p.Error)
+	case p.Kind == "not_enough": // nothing speaks against it, and not all that has to speak for it does yet
+		return &exitError{exitNotEnough, errors.New(p.Error)}
 	case p.Kind == "refused": // by the gates, a hook, a fence that took too long: nothing has changed
 		return &exitError{exitNoGo, errors.New(p.Error)}
 	case p.Error != "":

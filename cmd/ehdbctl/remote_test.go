@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -97,13 +98,16 @@ func (s *stage) Plan(_ context.Context, r face.PlanRequest) (*face.Plan, error) 
 	sc, to := r.Scope, r.To
 	p := &face.Plan{Scope: sc, To: to, Digest: "7c1e", Steps: []string{"hold", "drain"}, Undo: "ehdbctl rollback"}
 	if len(s.facts) == 0 {
-		p.Refusals = []string{"G8"}
+		p.Refusals, p.NotEnough = []string{"G8"}, r.NoReverse
 	}
 	return p, nil
 }
 
 func (s *stage) Flip(_ context.Context, r face.FlipRequest) (*face.Move, error) {
 	s.asked = append(s.asked, r)
+	if r.Expect == "early" {
+		return nil, fmt.Errorf("%w: UNKNOWN G2", face.ErrNotEnough)
+	}
 	if r.Expect == "stale" {
 		return nil, fmt.Errorf("the plan has changed: %w", face.ErrRefused)
 	}
@@ -157,6 +161,13 @@ func (s *stage) Drill(_ context.Context, r face.DrillRequest) (*face.Drill, erro
 // gateway serves a stage and returns a function that runs ehdbctl against it, with or without the operator's token.
 func gateway(t *testing.T) (s *stage, ctl func(withToken bool, args ...string) (int, string, string)) {
 	t.Helper()
+	s, ctl, _ = gatewayAt(t)
+	return s, ctl
+}
+
+// gatewayAt is gateway, and where it is.
+func gatewayAt(t *testing.T) (s *stage, ctl func(withToken bool, args ...string) (int, string, string), at string) {
+	t.Helper()
 	e, err := parity.New(parity.Options{Interval: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +200,7 @@ func gateway(t *testing.T) (s *stage, ctl func(withToken bool, args ...string) (
 		var out, errs bytes.Buffer
 		code := run(t.Context(), args, &out, &errs)
 		return code, out.String(), errs.String()
-	}
+	}, hs.URL
 }
 
 func TestRemoteCommands(t *testing.T) {
@@ -282,6 +293,16 @@ func TestRemoteCommands(t *testing.T) {
 		{"shadow backfill --scope ORDERS --max-load pubp99=20ms --dry-run", true, 0, `"max_load":"pubp99=20ms"`},
 		{"shadow start --scope ORDERS --critical-load x", true, exitNot, "critical_load:"},
 		{"flip --scope ORDERS --expect stale", true, exitNoGo, "the plan has changed"},
+		{"flip --scope ORDERS --expect early", true, exitNotEnough, "refused: UNKNOWN G2"},
+		{"flip --scope ORDERS --dry-run --no-reverse-shadow", false, exitNotEnough, "would be refused: G8"},
+		{"mode ehdb --scope ORDERS --watch", true, exitNot, "the mode is changed once"},
+		{"plan --watch", true, exitNoGo, "unknown flag"},
+		{"bypass fence --user cron --json", false, 0, `"user": "cron"`},
+		{"diff known rm x --scope ORDERS --dry-run", true, 0, "would ask the gateway: DELETE"},
+		{"diff known", true, 0, "x  $G/ORDERS 2 to 2"},
+		{"diff known rm x --scope ORDERS --json", true, 0, `"done": true`},
+		{"diff known rm x --scope ORDERS", true, exitNot, "not found"},
+		{"diff repair 2 --scope ORDERS --dry-run --json", true, 0, `"seqs": [`},
 		{"rollback --all", true, exitNot, "nothing to roll back"},
 		{"complete --scope ORDERS", true, exitNot, "--i-understand"},
 		{"canary add --scope ORDERS", true, exitNot, "consumer=STREAM/NAME"},
@@ -345,6 +366,29 @@ func TestPlanApply(t *testing.T) {
 	apply(exitNoGo, "make a new one")
 	edit("digest: d0", "digests: d0")
 	apply(exitNot, "is no plan")
+}
+
+// What only looks can be looked at again and again, until whoever looks has seen enough, whatever it comes to.
+func TestWatch(t *testing.T) {
+	_, _, at := gatewayAt(t)
+	var all sync.WaitGroup
+	for _, args := range []string{
+		"status", "gates --scope ORDERS", "events", "diff show --scope ORDERS", "diff findings", "diff explain ORDERS:2", "diff known --json",
+		"parity self-test", "reverse status", "bypass ls", "drill ls", "drill show 3", "keda check", "doctor", "mode",
+	} {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), watchEvery+watchEvery/2)
+			defer cancel()
+			var once, again, errs bytes.Buffer
+			run(ctx, append(strings.Fields(args), "--server", at), &once, &errs)
+			run(ctx, append(strings.Fields(args), "--watch", "--server", at), &again, &errs)
+			first, _, _ := strings.Cut(once.String(), "\n")
+			if n := strings.Count(again.String(), first[:min(len(first), 12)]); n < 2 && args != "events" || n < 1 || errs.Len() > 0 {
+				t.Errorf("%s: %d times\n%s%s", args, n, again.String(), errs.String())
+			}
+		})
+	}
+	all.Wait()
 }
 
 // Loads are one text each, off is none, and those that were not said are left as they are.

@@ -344,6 +344,7 @@ func (c *remote) eventsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what happens")
+	cmd.Flags().BoolVar(&follow, "watch", false, "the same")
 	cmd.Flags().Uint64Var(&after, "after", 0, "only those behind this number")
 	return cmd
 }

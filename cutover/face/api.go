@@ -147,6 +147,8 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, ErrUnknown), errors.Is(err, parity.ErrUnknown), errors.Is(err, cutover.ErrNoStream),
 		errors.Is(err, cutover.ErrNoRecord):
 		status, kind = http.StatusNotFound, "not_found"
+	case errors.Is(err, ErrNotEnough):
+		status, kind = http.StatusConflict, "not_enough"
 	case errors.Is(err, ErrRefused), errors.Is(err, cutover.ErrRole):
 		status, kind = http.StatusConflict, "refused"
 	case errors.Is(err, ErrUnsupported):

@@ -17,9 +17,16 @@ var (
 	ErrUnknown = errors.New("not found")
 	// ErrRefused says that it may not be done now, and why: 409. Nothing has changed.
 	ErrRefused = errors.New("refused")
+	// ErrNotEnough is ErrRefused where no gate fails, and there is too little evidence yet.
+	ErrNotEnough error = notEnoughError{}
 	// ErrUnsupported says that this gateway cannot do it: 501.
 	ErrUnsupported = errors.New("not supported")
 )
+
+type notEnoughError struct{}
+
+func (notEnoughError) Error() string        { return ErrRefused.Error() }
+func (notEnoughError) Is(target error) bool { return target == ErrRefused }
 
 // Engine is what the API shows and does. Safe for concurrent use. Errors that wrap ErrUnknown, ErrRefused or
 // ErrUnsupported are answered as such, others with 500.

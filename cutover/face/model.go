@@ -281,8 +281,10 @@ type Plan struct {
 	Steps    []string      `json:"steps"`
 	Refusals []string      `json:"refusals,omitempty"`
 	Gates    string        `json:"gates"`
-	Undo     string        `json:"undo"`
-	Digest   string        `json:"digest"`
+	// NotEnough: nothing but too little evidence is in the way.
+	NotEnough bool   `json:"not_enough,omitempty"`
+	Undo      string `json:"undo"`
+	Digest    string `json:"digest"`
 }
 
 // Move is what moving a stream came to.

@@ -75,6 +75,7 @@ func (p *Pilot) Plan(ctx context.Context, r face.PlanRequest) (*face.Plan, error
 		return nil, err
 	}
 	out.Gates = report.Summary()
+	out.NotEnough = report.Verdict == gate.NotEnough && len(out.Refusals) == 0
 	if report.Verdict != gate.Go {
 		out.Refusals = append(out.Refusals,
 			"the gates say "+report.Summary()+", but for those that are done without (--force)")
@@ -140,9 +141,17 @@ func (p *Pilot) cleared(ctx context.Context, r *face.FlipRequest) error {
 	}
 	if report.Verdict != gate.Go {
 		return fmt.Errorf("%w: %s: %s: ehdbctl gates %s says why, and --force G11=reason does without those that "+
-			"are not about losing messages", face.ErrRefused, r.Scope, report.Summary(), r.Scope.Flag())
+			"are not about losing messages", noGo(&report), r.Scope, report.Summary(), r.Scope.Flag())
 	}
 	return nil
+}
+
+// noGo is the error that a verdict is.
+func noGo(r *gate.Report) error {
+	if r.Verdict == gate.NotEnough {
+		return face.ErrNotEnough
+	}
+	return face.ErrRefused
 }
 
 // depart asks the gates and the hook, and moves a stream here; attempts are made until a time, if there is one.
@@ -289,7 +298,7 @@ func (p *Pilot) Complete(ctx context.Context, r face.CompleteRequest) error {
 		return err
 	}
 	if report.Verdict != gate.Go {
-		return fmt.Errorf("%w: %s: %s: ehdbctl gates --for complete %s says why", face.ErrRefused, r.Scope,
+		return fmt.Errorf("%w: %s: %s: ehdbctl gates --for complete %s says why", noGo(&report), r.Scope,
 			report.Summary(), r.Scope.Flag())
 	}
 	r.Reason = strings.TrimPrefix(r.Reason+"; approved by "+r.Approver+"; to be retired: "+r.Credentials, "; ")

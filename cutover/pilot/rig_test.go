@@ -107,12 +107,17 @@ func newRig(t *testing.T, change func(*pilot.Options)) *rig {
 	}
 	r.again()
 	t.Cleanup(func() { r.pilot.Close() })
-	nc, err := nats.Connect(r.gw.ClientURL())
-	check(t, err)
-	t.Cleanup(nc.Close)
-	r.js, err = jetstream.New(nc)
+	r.js, err = jetstream.New(r.connect(r.gw.ClientURL()))
 	check(t, err)
 	return r
+}
+
+func (r *rig) connect(at string, opts ...nats.Option) *nats.Conn {
+	r.t.Helper()
+	nc, err := nats.Connect(at, opts...)
+	check(r.t, err)
+	r.t.Cleanup(nc.Close)
+	return nc
 }
 
 // proxy is the server's address as the pilot knows it.
