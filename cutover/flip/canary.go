@@ -80,7 +80,7 @@ func (e *Engine) Canary(ctx context.Context, name cutover.Scope, consumer string
 	since := time.Now()
 	pull, err := e.takeConsumer(fenced, s, c, &o)
 	if err != nil {
-		return err
+		return spent(fenced, err)
 	}
 	e.pullConsumer(s, pull)
 	e.o.Logger.Info("Consumer {consumer} of {stream} is served from here, held for {fence}",
@@ -269,7 +269,7 @@ func (e *Engine) endCanary(ctx context.Context, s *stream, consumer string, lost
 		before = relay.HeldHere
 	}
 	if err := e.giveConsumer(fenced, s, c, lost, &o); err != nil {
-		return errors.Join(err, e.keepConsumer(s, c, before))
+		return errors.Join(spent(fenced, err), e.keepConsumer(s, c, before))
 	}
 	e.o.Logger.Info("Consumer {consumer} of {stream} is served by the servers, held for {fence}",
 		slog.String("consumer", consumer), slog.String("stream", s.name.String()),

@@ -23,6 +23,7 @@ type authority struct {
 	turn     chan struct{} // likewise, for the routes
 	bringing chan struct{} // held by what brings the servers near: a rollback keeps it
 	limited  atomic.Bool   // the servers keep the stream's limits
+	pruned   time.Time     // guarded by bringing: when it was looked what was removed here
 	stop     context.CancelFunc
 	ended    sync.WaitGroup
 }
@@ -142,7 +143,38 @@ func (e *Engine) bring(ctx context.Context, s *stream, h *authority) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return errors.Join(e.bringLifted(ctx, s, h), e.trim(ctx, s), h.ghosts.Sync(ctx))
+	return errors.Join(e.bringLifted(ctx, s, h), e.trim(ctx, s), e.prune(ctx, s, h), h.ghosts.Sync(ctx))
+}
+
+// pruneEvery bounds how often what clients have removed is looked for: the sequences that lack may be many.
+const pruneEvery = 10 * time.Second
+
+// prune removes from the servers' stream what clients have removed here, so that a rollback has little of that to do
+// behind its fence. Where acks remove messages, those upstream do.
+func (e *Engine) prune(ctx context.Context, s *stream, h *authority) error {
+	if time.Since(h.pruned) < pruneEvery {
+		return nil
+	}
+	ours, err := s.copy.State(ctx, false)
+	if err != nil {
+		return err
+	}
+	theirs, err := s.up.State(ctx, false)
+	if err != nil || theirs.Msgs <= ours.Msgs { // else those that the chain has yet to bring are more than those
+		return err
+	}
+	h.pruned = time.Now()
+	return e.pruneAll(ctx, s)
+}
+
+// pruneAll is prune, without a look at how much there is to do.
+func (e *Engine) pruneAll(ctx context.Context, s *stream) error {
+	if s.copy.Config().Retention != server.LimitsPolicy {
+		return nil
+	}
+	last, _ := s.copy.Progress()
+	_, err := reverse.Prune(ctx, s.site.Conn(), s.copy, s.up, last)
+	return err
 }
 
 // bringLifted is bringConfig without the limits that would be in the chain's way, if the servers allow that.

@@ -81,7 +81,7 @@ func (e *Engine) Rollback(ctx context.Context, name cutover.Scope, o MoveOptions
 }
 
 // giveBack is one attempt of Rollback.
-func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Move) error {
+func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Move) (err error) {
 	e.mu.Lock()
 	h, phase := s.here, s.phase
 	e.mu.Unlock()
@@ -108,6 +108,7 @@ func (e *Engine) giveBack(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 	e.step(RollbackIntent)
 	fenced, cancel := context.WithTimeoutCause(ctx, o.Fence, ErrBudget)
 	defer cancel()
+	defer func() { err = spent(fenced, err) }()
 	since := time.Now()
 	if err := e.enter(s, PhaseRollingBack); err != nil {
 		return e.abort(s, PhaseEHDB, err)
@@ -212,14 +213,18 @@ func (e *Engine) approach(ctx context.Context, s *stream, h *authority, last uin
 	if err := h.chain.Reach(ctx, last); err != nil {
 		return fmt.Errorf("the servers do not have everything, a rollback would lose messages: %w", err)
 	}
-	for {
+	for before := error(nil); ; {
 		err := e.bring(ctx, s, h)
-		if err == nil || ctx.Err() != nil {
-			return err
+		if err == nil {
+			err = e.pruneAll(ctx, s)
+		}
+		if err == nil {
+			return nil
 		}
 		if sleep(ctx, retryPause) != nil { // the stream goes on meanwhile: what one time did not get, the next may
-			return err
+			return fmt.Errorf("the servers could not be brought near in time: %w", errors.Join(before, err))
 		}
+		before = err
 	}
 }
 

@@ -73,6 +73,14 @@ type endedError struct{ error }
 func (endedError) Is(target error) bool { return target == ErrEnded }
 func (e endedError) Unwrap() error      { return e.error }
 
+// spent is err, with the reason why the time of its context was over: a request to the servers does not know it.
+func spent(ctx context.Context, err error) error {
+	if why := context.Cause(ctx); err != nil && why != nil && !errors.Is(err, why) {
+		return fmt.Errorf("%w: %w", why, err)
+	}
+	return err
+}
+
 // Flip makes the gateway the authority of a stream. An error means that the servers still are.
 func (e *Engine) Flip(ctx context.Context, name cutover.Scope, o MoveOptions) (*Move, error) {
 	return e.attempts(ctx, name, cutover.Authority, o, e.takeOver)
@@ -164,6 +172,7 @@ func (e *Engine) takeOver(ctx context.Context, s *stream, o *MoveOptions, m *Mov
 	e.step(FlipIntent)
 	fenced, cancel := context.WithTimeoutCause(ctx, o.Fence, ErrBudget)
 	defer cancel()
+	defer func() { err = spent(fenced, err) }()
 	since := time.Now()
 	if err := e.enter(s, PhaseFlipping); err != nil {
 		return e.abort(s, PhaseShadow, err)

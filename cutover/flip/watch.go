@@ -2,6 +2,7 @@ package flip
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -177,23 +178,23 @@ func (e *Engine) refresh(ctx context.Context, s *stream) error {
 		return err
 	}
 	s.notes.Settle(consumers)
-	if err := e.sweep(ctx, s); err != nil {
-		return err
-	}
 	e.checkCanaries(ctx, s, consumers)
 	e.mu.Lock()
 	moved := s.turns == turns && s.configured(info.Config) // else the answer may be older than what is known
 	e.mu.Unlock()
 	e.applyPause(s) // the retention may be another
 	if moved {
-		return e.route()
+		err = e.route()
 	}
-	return nil
+	return errors.Join(err, e.sweep(s))
 }
+
+// sweepTime bounds one look for fillers: a killed nats-server may have all messages again that were purged lately.
+const sweepTime = 20 * time.Second
 
 // sweep looks for fillers of the reverse chain that a nats-server has again: behind each start, and whenever the
 // connection was interrupted, as when a server was killed.
-func (e *Engine) sweep(ctx context.Context, s *stream) error {
+func (e *Engine) sweep(s *stream) error {
 	conn := s.site.Conn()
 	at := conn.Stats().Reconnects + 1
 	e.mu.Lock()
@@ -202,6 +203,8 @@ func (e *Engine) sweep(ctx context.Context, s *stream) error {
 	if done {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(e.ctx, sweepTime)
+	defer cancel()
 	n, err := reverse.Sweep(ctx, conn, s.copy, s.up)
 	if n > 0 {
 		e.o.Logger.Info("Stream {stream}: {messages} fillers that the servers had again are deleted",

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -65,14 +67,17 @@ func (e *eraser) erase(ctx context.Context, seq uint64) error {
 	return denial(request(ctx, e.conn, "STREAM.PURGE."+e.name, string(body)))
 }
 
-// next is the sequence of the first message of a subject from a sequence on.
+// next is the sequence of the first message of a subject from a sequence on, the largest number if there is none: what
+// is erased at the same time may have taken it.
 func (e *eraser) next(ctx context.Context, from uint64, subject string) (uint64, error) {
 	body, err := json.Marshal(server.JSApiMsgGetRequest{Seq: from, NextFor: subject})
 	if err != nil {
 		return 0, err
 	}
 	var resp server.JSApiMsgGetResponse
-	if err := ask(ctx, e.conn, "STREAM.MSG.GET."+e.name, body, &resp); err != nil {
+	if err := ask(ctx, e.conn, "STREAM.MSG.GET."+e.name, body, &resp); noMessage(err) {
+		return math.MaxUint64, nil
+	} else if err != nil {
 		return 0, err
 	}
 	return resp.Message.Sequence, nil
@@ -90,29 +95,53 @@ func denial(err error) error {
 // removeMsg deletes one message; one that is not there is no error.
 func removeMsg(ctx context.Context, conn *nats.Conn, stream string, seq uint64) error {
 	err := denial(request(ctx, conn, "STREAM.MSG.DELETE."+stream, fmt.Sprintf(`{"seq":%d,"no_erase":true}`, seq)))
-	var api *apiError
-	if !errors.Is(err, errDenied) && errors.As(err, &api) && (api.code == codeNoMessage || api.code == codeNoSequence) {
+	if !errors.Is(err, errDenied) && noMessage(err) {
 		return nil
 	}
 	return err
 }
 
-// erase deletes fillers, from first to last. Where the stream denies it they stay, and the log says so once.
-func (c *Chain) erase(ctx context.Context, first, last uint64) error {
-	const atOnce = 32
-	e := newEraser(c.conn, c.from, c.to)
-	var g errgroup.Group
+// noMessage reports whether the servers say that they have no such message.
+func noMessage(err error) bool {
+	var api *apiError
+	return errors.As(err, &api) && (api.code == codeNoMessage || api.code == codeNoSequence)
+}
+
+// atOnce is how many requests about single messages are on their way at a time.
+const atOnce = 32
+
+// all deletes messages, several at a time, but for those that the stream denies to delete. It returns how many it
+// deleted, and the last denial.
+func (e *eraser) all(ctx context.Context, seqs []uint64) (n int, denied, err error) {
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
-	for seq := first; seq <= last; seq++ {
-		g.Go(func() error { return e.erase(ctx, seq) })
+	for _, seq := range seqs {
+		g.Go(func() error {
+			err := e.erase(ctx, seq)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				n++
+			case errors.Is(err, errDenied):
+				denied, err = err, nil
+			}
+			return err
+		})
 	}
-	err := g.Wait()
-	if !errors.Is(err, errDenied) {
-		return err
+	err = g.Wait()
+	return n, denied, err
+}
+
+// erase deletes fillers. Where the stream denies it they stay, and the log says so once.
+func (c *Chain) erase(ctx context.Context, seqs []uint64) error {
+	_, denied, err := newEraser(c.conn, c.from, c.to).all(ctx, seqs)
+	if denied != nil {
+		c.denied.Do(func() {
+			c.log.Warn("Holes of {stream} are messages on the servers, which cannot be deleted there: {error}",
+				slog.String("stream", c.name), slog.Any("error", denied))
+		})
 	}
-	c.denied.Do(func() {
-		c.log.Warn("Holes of {stream} are messages on the servers, which cannot be deleted there: {error}",
-			slog.String("stream", c.name), slog.Any("error", err))
-	})
-	return nil
+	return err
 }

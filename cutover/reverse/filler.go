@@ -3,12 +3,13 @@ package reverse
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 )
@@ -39,7 +40,7 @@ const maxSweep = 10_000
 
 // Sweep deletes fillers of the chain that are in the servers' stream again: a nats-server that is killed may forget a
 // deletion, though it syncs every message. from is the copy, which never had them. It returns how many it deleted.
-func Sweep(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.Reader) (n int, err error) {
+func Sweep(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.Reader) (int, error) {
 	ours, err := from.State(ctx, true)
 	if err != nil {
 		return 0, err
@@ -48,59 +49,58 @@ func Sweep(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.R
 	if err != nil {
 		return 0, err
 	}
-	cfg := from.Config()
-	e := newEraser(conn, from, to)
-	read := 0
-	sweep := func(r *cutover.Record) error {
-		if read++; read > maxSweep {
-			return errEnough
-		}
-		if subject, _ := fillerOf(&cfg, r.Seq); !isFiller(r, subject) {
-			return nil
-		}
-		n++
-		return e.erase(ctx, r.Seq)
+	fillers, err := fillersAmong(ctx, extra(&ours, &theirs, maxSweep), from.Config(), to)
+	if err != nil {
+		return 0, err
 	}
-	// Nothing below our first message is here.
-	if err := below(ctx, to, theirs.FirstSeq, min(ours.FirstSeq, ours.LastSeq+1), sweep); err != nil {
-		return n, enough(err)
+	n, _, err := newEraser(conn, from, to).all(ctx, fillers)
+	return n, err
+}
+
+// extra are sequences of messages that the servers have and that are not here, not more than most. Nothing below our
+// first message is here.
+func extra(ours, theirs *server.StreamState, most int) (list []uint64) {
+	gone := make(map[uint64]bool, len(theirs.Deleted))
+	for _, seq := range theirs.Deleted {
+		gone[seq] = true
+	}
+	end := min(ours.FirstSeq, ours.LastSeq+1, theirs.LastSeq+1)
+	for seq := theirs.FirstSeq; seq < end && len(list) < most; seq++ {
+		if !gone[seq] {
+			list = append(list, seq)
+		}
 	}
 	for _, seq := range ours.Deleted {
-		if _, gone := slices.BinarySearch(theirs.Deleted, seq); gone || seq < theirs.FirstSeq {
-			continue
-		}
-		r, err := to.Get(ctx, seq)
-		if err == nil {
-			err = sweep(r)
-		}
-		if err != nil && !errors.Is(err, cutover.ErrNoRecord) {
-			return n, enough(err)
+		if !gone[seq] && seq >= theirs.FirstSeq && len(list) < most {
+			list = append(list, seq)
 		}
 	}
-	return n, nil
+	return list
 }
 
-var errEnough = errors.New("enough")
-
-// enough is err, unless that is errEnough.
-func enough(err error) error {
-	if errors.Is(err, errEnough) {
-		return nil
+// fillersAmong returns those of the servers' messages that are fillers.
+func fillersAmong(
+	ctx context.Context, seqs []uint64, cfg server.StreamConfig, to cutover.Reader,
+) (list []uint64, err error) {
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for _, seq := range seqs {
+		g.Go(func() error {
+			r, err := to.Get(ctx, seq)
+			if errors.Is(err, cutover.ErrNoRecord) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			if subject, _ := fillerOf(&cfg, seq); isFiller(r, subject) {
+				mu.Lock()
+				defer mu.Unlock()
+				list = append(list, seq)
+			}
+			return nil
+		})
 	}
-	return err
-}
-
-// below calls fn with the records from first on that are below end.
-func below(ctx context.Context, to cutover.Reader, first, end uint64, fn func(*cutover.Record) error) error {
-	if first >= end {
-		return nil
-	}
-	var failure error
-	err := cutover.ReadTo(ctx, to, first, end-1, func(r *cutover.Record, err error) bool {
-		if failure = err; err == nil {
-			failure = fn(r)
-		}
-		return failure == nil
-	})
-	return errors.Join(failure, err)
+	err = g.Wait()
+	return list, err
 }

@@ -113,17 +113,12 @@ func Prune(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.R
 	for _, seq := range theirs.Deleted {
 		gone[seq] = true
 	}
-	n := 0
+	var rest []uint64
 	for _, seq := range ours.Deleted {
-		if gone[seq] || seq > last || seq < first || seq < theirs.FirstSeq || seq > theirs.LastSeq {
-			continue
-		}
-		switch err := e.erase(ctx, seq); {
-		case err == nil:
-			n++
-		case !errors.Is(err, errDenied):
-			return n, err
+		if !gone[seq] && seq <= last && seq >= first && seq >= theirs.FirstSeq && seq <= theirs.LastSeq {
+			rest = append(rest, seq)
 		}
 	}
-	return n, nil
+	n, _, err := e.all(ctx, rest)
+	return n, err
 }

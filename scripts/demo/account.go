@@ -67,7 +67,7 @@ func (l *load) account(s *site) *accounting {
 }
 
 // forgets is for how long before a SIGKILL a nats-server may have confirmed acks that it then forgets: it writes down
-// every message with sync_interval always, and what consumers have got a moment later.
+// messages before it confirms them, and what consumers have got a moment later.
 const forgets = 2 * time.Second
 
 // again counts the deliveries behind a confirmed ack, and of these those behind one that a killed nats-server forgot.

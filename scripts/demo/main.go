@@ -41,7 +41,7 @@ func main() {
 	flag.BoolVar(&o.killMoves, "kill-moves", false,
 		"the gateway is killed during each flip and rollback too, at some moment, and the move made again")
 	flag.BoolVar(&o.killNATS, "kill-nats", false,
-		"the nats-server, which syncs every message then, is killed during each flip and rollback too")
+		"the nats-server is killed during each flip and rollback too")
 	flag.IntVar(&o.prof, "prof", 0, "port of the gateway's profiler; 0: none")
 	flag.BoolVar(&o.asJSON, "json", false, "the accounting as JSON")
 	flag.Parse()

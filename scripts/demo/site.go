@@ -37,11 +37,12 @@ type site struct {
 	mode     string
 	quiet    bool
 
-	moveKills int           // while a stream was moved
-	killed    time.Time     // when the gateway, or the nats-server, was killed last
-	natsKills []time.Time   // when the nats-server was
-	fences    []float64     // seconds
-	overhead  time.Duration // of a publish by the gateway in mode nats
+	moveKills int            // while a stream was moved
+	killed    time.Time      // when the gateway, or the nats-server, was killed last
+	natsKills []time.Time    // when the nats-server was
+	copied    map[string]int // behind which of natsKills a stream was copied anew
+	fences    []float64      // seconds
+	overhead  time.Duration  // of a publish by the gateway in mode nats
 }
 
 func newSite(o *options) (*site, error) {
@@ -49,7 +50,7 @@ func newSite(o *options) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &site{o: o, dir: dir, quiet: o.asJSON}
+	s := &site{o: o, dir: dir, quiet: o.asJSON, copied: map[string]int{}}
 	for _, to := range []*int{&s.natsPort, &s.monitor, &s.port, &s.http} {
 		if *to, err = freePort(); err != nil {
 			return nil, err
@@ -90,17 +91,13 @@ func (s *site) start(name string, env []string, bin string, args ...string) (*ex
 	return c, c.Start()
 }
 
-// startNATS starts the nats-server. One that is to be killed syncs what it confirms: else it may forget messages.
+// startNATS starts the nats-server.
 func (s *site) startNATS(ctx context.Context) error {
-	sync := "2m"
-	if s.o.killNATS {
-		sync = "always"
-	}
 	conf := fmt.Sprintf(`host: 127.0.0.1
 port: %d
 http: "127.0.0.1:%d"
-jetstream { store_dir: %q, sync_interval: %s }
-`, s.natsPort, s.monitor, filepath.Join(s.dir, "nats"), sync)
+jetstream { store_dir: %q }
+`, s.natsPort, s.monitor, filepath.Join(s.dir, "nats"))
 	file := filepath.Join(s.dir, "nats-server.conf")
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		return err
