@@ -170,6 +170,9 @@ type Copy interface {
 
 	// Consumers returns what is known of the stream's consumers here, by name.
 	Consumers() ([]ConsumerCopy, error)
+	// ConsumerNames returns their names, sorted. One whose creation was answered before a message was published is
+	// among them once that message is visible.
+	ConsumerNames() ([]string, error)
 	// ImportConsumer makes a consumer with exactly this state, durably, in the place of one of that name. On a standby
 	// it does nothing until the stream is the authority.
 	ImportConsumer(ctx context.Context, c *ConsumerCopy) error

@@ -171,6 +171,20 @@ func (c *streamCopy) Consumers() ([]cutover.ConsumerCopy, error) {
 	return out, nil
 }
 
+// ConsumerNames implements cutover.Copy.
+func (c *streamCopy) ConsumerNames() ([]string, error) {
+	e, err := c.serving()
+	if err != nil {
+		return nil, err
+	}
+	list := e.acc.sortedConsumers(e)
+	out := make([]string, len(list))
+	for i, o := range list {
+		out[i] = o.name
+	}
+	return out, nil
+}
+
 // ImportConsumer implements cutover.Copy.
 func (c *streamCopy) ImportConsumer(ctx context.Context, in *cutover.ConsumerCopy) error {
 	return c.administer(ctx, "importing a consumer", func(e *streamEntry, done storage.Done) error {

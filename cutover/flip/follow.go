@@ -45,6 +45,7 @@ func (e *Engine) serve(s *stream) {
 	}
 	h.chain = reverse.NewChain(s.site.Conn(), s.copy, s.up, s.name.Stream, e.epoch, e.o.Logger)
 	h.ghosts = reverse.NewGhosts(s.site.Conn(), s.copy, s.up, s.name.Stream, e.o.Logger)
+	h.chain.Attend = h.ghosts.Attend
 	h.ended.Go(func() {
 		if replaced != nil { // since before a restart: the chain would not know
 			return

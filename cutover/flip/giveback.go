@@ -395,6 +395,11 @@ func (e *Engine) asItIs(ctx context.Context, s *stream, h *authority, m *Move) e
 	if err := reverse.Restore(ctx, s.site.Conn(), s.name.Stream, s.up); err != nil {
 		return err
 	}
+	if h.ghosts != nil {
+		if err := h.ghosts.Unkeep(ctx); err != nil {
+			return err
+		}
+	}
 	last, _ := s.copy.Progress()
 	st, err := s.up.State(ctx, false)
 	if err != nil {

@@ -29,6 +29,7 @@ type pull struct {
 	there    int       // those that the servers would send
 	until    time.Time // zero: no end
 	moved    bool      // it is served from here now: what upstream says about it does not pass
+	grouped  bool      // of a priority group: upstream it may be of a pin that has ended
 }
 
 // pulls are those of one connection, in the order in which a consumer serves them: in turn, a message each.
@@ -79,14 +80,15 @@ func (p *pulls) add(stream, consumer string, inbox, request []byte) {
 func newPull(request []byte, now time.Time) *pull {
 	q := &pull{request: bytes.Clone(request), left: 1}
 	var body struct {
-		Batch   int   `json:"batch"`
-		Expires int64 `json:"expires"`
-		NoWait  bool  `json:"no_wait"`
+		Batch   int    `json:"batch"`
+		Expires int64  `json:"expires"`
+		NoWait  bool   `json:"no_wait"`
+		Group   string `json:"group"`
 	}
 	if n, err := strconv.Atoi(string(request)); err == nil {
 		q.left = n
 	} else if json.Unmarshal(request, &body) == nil {
-		q.left = max(body.Batch, 1)
+		q.left, q.grouped = max(body.Batch, 1), body.Group != ""
 		if body.Expires > 0 {
 			q.until = now.Add(time.Duration(body.Expires))
 		} else if body.NoWait {
@@ -132,7 +134,7 @@ func (p *pulls) delivered(stream, consumer []byte, kept bool) {
 // to be asked for beside.
 func (p *pulls) resume(stream, consumer, inbox string, n int) int {
 	for _, q := range p.list {
-		if n > 0 && q.moved && q.stream == stream && q.consumer == consumer && q.inbox == inbox {
+		if n > 0 && q.moved && !q.grouped && q.stream == stream && q.consumer == consumer && q.inbox == inbox {
 			q.moved, q.left = false, q.there
 			n -= q.there
 		}

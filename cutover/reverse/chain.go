@@ -31,6 +31,10 @@ var ErrForked = errors.New("the servers have a message of their own in the strea
 
 // Chain publishes a stream's records to the servers, each under the condition that the one before it is the last there.
 type Chain struct {
+	// Attend is called before something is published: what has to be upstream before it is so when it returns. Nil:
+	// nothing.
+	Attend func(context.Context) error
+
 	conn     *nats.Conn
 	from     cutover.Copy
 	to       cutover.Upstream
@@ -139,6 +143,11 @@ func (c *Chain) run(ctx context.Context) error {
 				return err
 			}
 			continue
+		}
+		if f := c.Attend; f != nil {
+			if err := f(ctx); err != nil {
+				return err
+			}
 		}
 		if err := w.upTo(ctx, durable); err != nil {
 			return err

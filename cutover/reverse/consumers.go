@@ -53,9 +53,7 @@ func (g *Ghosts) Dormant(ctx context.Context) ([]cutover.ConsumerCopy, error) {
 		if copies[i].Config.AckPolicy != server.AckNone {
 			continue
 		}
-		err := request(ctx, g.conn, "CONSUMER.DELETE."+g.stream+"."+copies[i].Name, "")
-		var api *apiError
-		if err != nil && (!errors.As(err, &api) || api.code != codeNoConsumer) {
+		if err := g.remove(ctx, copies[i].Name); err != nil {
 			return nil, err
 		}
 		if copies[i].Config.DeliverSubject != "" {
@@ -74,6 +72,9 @@ func (g *Ghosts) Awaken(ctx context.Context, list []cutover.ConsumerCopy) error 
 	var errs []error
 	for i := range list {
 		_, err := g.create(ctx, &list[i], list[i].State.Delivered.Stream+1)
+		if err == nil {
+			err = g.unkeep(ctx, list[i].Name)
+		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -34,16 +35,20 @@ type Ghosts struct {
 	turn   chan struct{}     // held by Sync: two would take from each other what each waits for
 	asked  map[string]string // what was asked of a consumer's configuration last; the turn's
 
+	attended atomic.Pointer[[]string] // the consumers here that are upstream, too; see Attend
+
 	mu    sync.Mutex
 	pushs map[string]*nats.Subscription // by consumer: of those that push
 }
 
 // NewGhosts returns the ghosts of a stream's consumers.
 func NewGhosts(conn *nats.Conn, from cutover.Copy, to cutover.Upstream, stream string, log *slog.Logger) *Ghosts {
-	return &Ghosts{
+	g := &Ghosts{
 		conn: conn, from: from, to: to, stream: stream, log: log,
 		turn: make(chan struct{}, 1), asked: make(map[string]string), pushs: make(map[string]*nats.Subscription),
 	}
+	g.attended.Store(new([]string))
+	return g
 }
 
 // Close ends what pushes to the ghosts.
@@ -102,7 +107,7 @@ func (g *Ghosts) sync(ctx context.Context, all bool) error {
 	return errors.Join(errs...)
 }
 
-// both returns the consumers here, and those of the servers by name.
+// both returns the consumers here, and those of the servers by name; of some their keepers.
 func (g *Ghosts) both(ctx context.Context) ([]cutover.ConsumerCopy, map[string]*server.ConsumerInfo, error) {
 	copies, err := g.from.Consumers()
 	if err != nil {
@@ -116,6 +121,7 @@ func (g *Ghosts) both(ctx context.Context) ([]cutover.ConsumerCopy, map[string]*
 	for _, i := range infos {
 		there[i.Name] = i
 	}
+	g.keeping(copies, there)
 	return copies, there, nil
 }
 
