@@ -184,11 +184,19 @@ func (g *Ghosts) Unclaimed(ctx context.Context) (list []Refusal, err error) {
 			list = append(list, Refusal{g.ackSubject(c.Name, seq, info.Delivered.Consumer), 0})
 		}
 		for seq, p := range c.State.Pending {
-			left := max(p.Timestamp+int64(c.Config.AckWait)-now, 0)
+			left := max(p.Timestamp+int64(ackWait(&c.Config, c.State.Redelivered[seq]))-now, 0)
 			list = append(list, Refusal{g.ackSubject(c.Name, seq, info.Delivered.Consumer), time.Duration(left)})
 		}
 	}
 	return list, nil
+}
+
+// ackWait is how long a message that was delivered again so often may be without an ack.
+func ackWait(cfg *server.ConsumerConfig, redelivered uint64) time.Duration {
+	if n := uint64(len(cfg.BackOff)); n > 0 {
+		return cfg.BackOff[min(redelivered, n-1)]
+	}
+	return cfg.AckWait
 }
 
 // GiveBack says what Unclaimed has returned, once the servers have the say: they deliver it to clients.

@@ -179,6 +179,9 @@ func (w *window) answer(ctx context.Context) error {
 	switch {
 	case ack.Error != nil:
 		return fmt.Errorf("sequence %d: %s (%d)", want, ack.Error.Description, ack.Error.Code)
+	case ack.Duplicate && ack.Seq < want: // its window began later there, by as much as the chain was behind
+		return fmt.Errorf("sequence %d: the servers take it for sequence %d again, by its message id, until their "+
+			"duplicate window is over", want, ack.Seq)
 	case ack.Duplicate:
 		return fmt.Errorf("%w: sequence %d counts as a duplicate of %d", ErrForked, want, ack.Seq)
 	case ack.Seq != want:
