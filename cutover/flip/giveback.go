@@ -210,8 +210,12 @@ func (e *Engine) pullThere(s *stream) {
 
 // approach brings the servers near to where the stream is: what is left to do behind the fence is little.
 func (e *Engine) approach(ctx context.Context, s *stream, h *authority, last uint64) error {
+	began, had := time.Now(), h.chain.Position()
 	if err := h.chain.Reach(ctx, last); err != nil {
-		return fmt.Errorf("the servers do not have everything, a rollback would lose messages: %w", err)
+		rate := func(from, to uint64) float64 { return float64(to-min(from, to)) / time.Since(began).Seconds() }
+		now, _ := s.copy.Progress()
+		return fmt.Errorf("the servers do not have everything, a rollback would lose messages: they take %.0f a second "+
+			"while %.0f come here: %w", rate(had, h.chain.Position()), rate(last, now), err)
 	}
 	for before := error(nil); ; {
 		err := e.bring(ctx, s, h)
