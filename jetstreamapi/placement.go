@@ -3,6 +3,7 @@ package jetstreamapi
 import (
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/storage"
 )
 
@@ -36,6 +37,33 @@ func (s *Service) place(account, stream string, subjects []string, shards int) [
 		out = append(out, storage.ShardID(hashShard(account, stream, shards)))
 	}
 	return out
+}
+
+// Placed returns the shards in which a stream is, or would be if it were made now; the first is its home. Empty: they
+// are not known, or the stream is in memory.
+func (s *Service) Placed(account, stream string, subjects []string) (out []uint32) {
+	st := s.fileStore()
+	if st == nil {
+		return nil
+	}
+	shards, there := s.shardsOf(account, stream)
+	if !there {
+		shards = s.place(account, stream, subjects, st.Shards())
+	}
+	for _, id := range shards {
+		out = append(out, uint32(id))
+	}
+	return out
+}
+
+// shardsOf returns the shards of a stream that is there, in whichever role.
+func (s *Service) shardsOf(account, stream string) ([]storage.ShardID, bool) {
+	c := streamCopy{s, cutover.Scope{Account: account, Stream: stream}}
+	e, err := c.entry()
+	if err != nil {
+		return nil, false
+	}
+	return e.shards, true
 }
 
 // router returns what picks the shard (an index into shards) of a subject in a spread stream. A subject whose shard the

@@ -54,7 +54,8 @@ func (m *mover) open(ctx context.Context) error {
 		Hooks: b.Hooks, CopyRate: int(b.CopyRate), Busy: m.busy, Copied: m.mirrors.Copied,
 		Conns: m.conns, Local: m.a.streams.svc.Cutover(), Relay: m.relay, Bus: m.a.router, Barrier: m.a.gw.Barrier,
 		Addrs: m.a.gw.UpstreamAddrs, Monitor: b.Monitor,
-		Servers: m.servers, Scrapes: m.scrapes.list,
+		Servers: m.servers, Scrapes: m.scrapes.list, Shards: m.a.streams.svc.Placed,
+		Queues: func() []face.QueueGroup { return queues(m.a.gw) },
 		Server: m.a.gw.Stats().ServerName, Version: version(), Facts: logFacts{m.a.streams}, Faults: m.faults(),
 		Deposed: func(err error) { m.a.deposed <- err }, Logger: m.a.log.Logger,
 	})

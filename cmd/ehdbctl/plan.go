@@ -233,19 +233,39 @@ func wayTo(from, to face.Phase) string {
 
 func printInventory(w io.Writer, inv *face.Inventory) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "STREAM\tKIND\tMESSAGES\tBYTES\tCONSUMERS\tCOPY\tFEATURES\tREFUSED")
+	fmt.Fprintln(t, "STREAM\tKIND\tMESSAGES\tBYTES\tCONSUMERS\tCOPY\tSHARDS\tFEATURES\tREFUSED")
 	for i := range inv.Streams {
 		s := &inv.Streams[i]
 		refused := strings.Join(s.Refusals, "; ")
 		if refused == "" {
 			refused = "no"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\n", s.Scope, s.Kind, s.Messages, size(int64(s.Bytes)),
-			s.Consumers, short(s.Seconds), strings.Join(s.Features, ", "), refused)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\n", s.Scope, s.Kind, s.Messages, size(int64(s.Bytes)),
+			s.Consumers, short(s.Seconds), dash(strings.Trim(fmt.Sprint(s.Shards), "[]")),
+			strings.Join(s.Features, ", "), refused)
 	}
 	_ = t.Flush()
+	fmt.Fprintf(w, "total: %d streams, %d messages, %s to copy; the longest takes about %s\n", inv.Total.Streams,
+		inv.Total.Messages, size(int64(inv.Total.Bytes)), short(inv.Total.Seconds))
+	for i := range inv.Streams {
+		if s := &inv.Streams[i]; len(s.Groups) > 0 {
+			fmt.Fprintf(w, "deliver groups of %s: %s\n", s.Scope, strings.Join(s.Groups, ", "))
+		}
+	}
+	for _, q := range inv.Queues {
+		fmt.Fprintf(w, "queue group: %s of %s %s, %d members\n", q.Queue, q.Account, q.Subject, q.Members)
+	}
 	for _, k := range inv.Clients {
 		fmt.Fprintf(w, "clients: %d of %s %s\n", k.Count, k.Lang, k.Version)
+	}
+	for _, s := range inv.Scalers {
+		fmt.Fprintf(w, "autoscaler: %s from %s asks %s, last %s ago\n", s.Agent, s.Addr, s.Page, ago(inv.At, s.At))
+	}
+	for i := range inv.Streams {
+		if s := &inv.Streams[i]; len(s.Managed) > 0 {
+			fmt.Fprintf(w, "configuration of %s is kept by another program: %s\n", s.Scope,
+				strings.Join(s.Managed, ", "))
+		}
 	}
 	for _, n := range inv.Notes {
 		fmt.Fprintln(w, "note:", n)

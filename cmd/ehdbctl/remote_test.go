@@ -84,7 +84,14 @@ func (s *stage) Gates(_ context.Context, sc cutover.Scope, p gate.Purpose) (gate
 }
 
 func (s *stage) Inventory(context.Context) (*face.Inventory, error) {
-	return &face.Inventory{Digest: "d1", Streams: []face.PlannedStream{{Scope: orders, Kind: "kv", Refusals: []string{"a mirror"}}}}, nil
+	return &face.Inventory{
+		Digest: "d1", Total: face.Amount{Streams: 1, Messages: 7, Bytes: 2048, Seconds: 1.5},
+		Streams: []face.PlannedStream{{
+			Scope: orders, Kind: "kv", Refusals: []string{"a mirror"}, Shards: []uint32{2, 0}, Groups: []string{"push/team"},
+			Managed: []string{"managed-by=nack"},
+		}},
+		Queues: []face.QueueGroup{{Account: "$G", Subject: "work.>", Queue: "pool", Members: 3}},
+	}, nil
 }
 
 func (s *stage) Events(_ context.Context, after uint64, _ int, _ bool) ([]face.Event, error) {
@@ -216,6 +223,10 @@ func TestRemoteCommands(t *testing.T) {
 		{"status --scope O*", false, 0, "stream $G/ORDERS"},
 		{"status --json", false, 0, `"accounted_for": true`},
 		{"plan", false, 0, "a mirror"},
+		{"plan", false, 0, "2 0"},
+		{"plan", false, 0, "total: 1 streams, 7 messages, 2.0 KiB to copy; the longest takes about 1.5s\ndeliver groups of $G/ORDERS: push/team\n" +
+			"queue group: pool of $G work.>, 3 members\n"},
+		{"plan", false, 0, "configuration of $G/ORDERS is kept by another program: managed-by=nack"},
 		{"gates --scope ORDERS", false, exitNotEnough, "NOT ENOUGH EVIDENCE (UNKNOWN G1 G2"},
 		{"gates --scope ORDERS --explain g3", false, exitNotEnough, "this gate cannot be forced"},
 		{"gates", false, exitNot, "--scope is missing"},

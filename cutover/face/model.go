@@ -250,8 +250,31 @@ type Inventory struct {
 	At      time.Time       `json:"at"`
 	Digest  string          `json:"digest"`
 	Streams []PlannedStream `json:"streams"`
+	Total   Amount          `json:"total"`
 	Clients []ClientKind    `json:"clients"`
-	Notes   []string        `json:"notes"`
+	// Queues are the queue groups of clients that come by the gateway, without those of inboxes.
+	Queues []QueueGroup `json:"queues"`
+	// Scalers are the autoscalers that ask this gateway for figures of consumers, Controllers the connections of
+	// programs that keep streams as their own configuration says (NACK).
+	Scalers     []Scrape     `json:"scalers"`
+	Controllers []Connection `json:"controllers"`
+	Notes       []string     `json:"notes"`
+}
+
+// Amount is how much there is to copy.
+type Amount struct {
+	Streams  int     `json:"streams"`
+	Messages uint64  `json:"messages"`
+	Bytes    uint64  `json:"bytes"`
+	Seconds  float64 `json:"estimated_copy_seconds"` // of the longest: each stream is copied at a rate of its own
+}
+
+// QueueGroup is a queue of subscribers.
+type QueueGroup struct {
+	Account string `json:"account"`
+	Subject string `json:"subject"`
+	Queue   string `json:"queue"`
+	Members int    `json:"members"`
 }
 
 // PlannedStream is a stream of the servers.
@@ -264,6 +287,9 @@ type PlannedStream struct {
 	Features  []string      `json:"features"`
 	Refusals  []string      `json:"refusals"` // why it cannot be moved; none: it can
 	Seconds   float64       `json:"estimated_copy_seconds"`
+	Shards    []uint32      `json:"shards"`         // of this gateway's log where it is, or would be, its home first
+	Groups    []string      `json:"deliver_groups"` // queue groups of push consumers, as consumer/group
+	Managed   []string      `json:"managed"`        // metadata that says who keeps its configuration
 }
 
 // ClientKind is a kind of client by library.

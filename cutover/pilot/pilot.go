@@ -67,6 +67,9 @@ type Options struct {
 	// Servers are the NATS servers, Scrapes who reads the figures of consumers; may be nil.
 	Servers func() []face.ServerState
 	Scrapes func() []face.Scrape
+	// Queues are the queue groups of clients, Shards where a stream is in the log here, or would be; may be nil.
+	Queues  func() []face.QueueGroup
+	Shards  func(account, stream string, subjects []string) []uint32
 	Server  string // name
 	Version string
 	// CopyRate bounds what is copied while a copy is behind, in bytes per second; 0: no bound. Busy returns why copying

@@ -3,17 +3,10 @@ package pilot
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/capture"
@@ -21,7 +14,6 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/face"
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
-	"github.com/noetl/ehdb-gateway/cutover/origin"
 )
 
 func unknown(err error) error { return fmt.Errorf("%w: %w", face.ErrUnknown, err) }
@@ -275,65 +267,6 @@ func copyState(v *flip.View) (out face.CopyState) {
 		out.Error = st.Reason
 	}
 	return out
-}
-
-// Inventory implements face.Engine.
-func (p *Pilot) Inventory(ctx context.Context) (*face.Inventory, error) {
-	inv := &face.Inventory{
-		At: time.Now(), Streams: []face.PlannedStream{}, Clients: []face.ClientKind{}, Notes: []string{},
-	}
-	h := sha256.New()
-	for account, c := range p.o.Conns {
-		list, err := c.Streams(ctx)
-		var missing *origin.MissingError
-		if err != nil && !errors.As(err, &missing) {
-			return nil, err
-		}
-		if missing != nil {
-			inv.Notes = append(inv.Notes, account+": "+missing.Error())
-		}
-		for _, info := range list {
-			if own(info.Config.Name) {
-				continue
-			}
-			doc, err := json.Marshal(info.Config)
-			if err != nil {
-				return nil, err
-			}
-			_, _ = h.Write(append(doc, account...)) // never fails
-			inv.Streams = append(inv.Streams, planned(account, info))
-		}
-	}
-	p.clientKinds(ctx, inv)
-	const enough = 8
-	inv.Digest = hex.EncodeToString(h.Sum(nil)[:enough])
-	return inv, nil
-}
-
-func planned(account string, info *server.StreamInfo) face.PlannedStream {
-	cfg := &info.Config
-	s := face.PlannedStream{
-		Scope: cutover.Scope{Account: account, Stream: cfg.Name}, Messages: info.State.Msgs, Bytes: info.State.Bytes,
-		Consumers: info.State.Consumers, Kind: "stream", Features: []string{}, Refusals: flip.Unsupported(cfg),
-	}
-	switch {
-	case strings.HasPrefix(cfg.Name, "KV_"):
-		s.Kind = "kv"
-	case strings.HasPrefix(cfg.Name, "OBJ_"):
-		s.Kind = "object"
-	}
-	for name, used := range map[string]bool{
-		"work queue": cfg.Retention == server.WorkQueuePolicy, "interest": cfg.Retention == server.InterestPolicy,
-		"ttl": cfg.AllowMsgTTL, "rollup": cfg.AllowRollup, "deduplication": cfg.Duplicates > 0,
-		"atomic batches": cfg.AllowAtomicPublish, "direct get": cfg.AllowDirect,
-	} {
-		if used {
-			s.Features = append(s.Features, name)
-		}
-	}
-	const rate = 20 << 20 // bytes a second, cautiously
-	s.Seconds = float64(info.State.Bytes) / rate
-	return s
 }
 
 // Events implements face.Engine.
