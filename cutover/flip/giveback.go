@@ -64,12 +64,19 @@ func (e *Engine) irreversible(s *stream) (list []string) {
 	if h == nil || h.chain == nil {
 		return list
 	}
-	if err := h.chain.Status().Err; errors.Is(err, reverse.ErrForked) {
+	switch err := h.chain.Status().Err; {
+	case errors.Is(err, reverse.ErrForked):
 		list = append(list, err.Error()+": it can not be put in order any more; ehdbctl rollback --emergency "+
 			s.name.Flag()+" gives back what the servers have, and says what that loses")
+	case errors.Is(err, cutover.ErrNoStream):
+		list = append(list, deletedThere)
 	}
 	return list
 }
+
+// deletedThere is what it means that the servers have no such stream any more while it is served from here.
+const deletedThere = "the servers have no such stream any more, somebody has deleted it there: make one of its name, " +
+	"with its subjects, there again; the gateway fills it, and makes its consumers"
 
 // noWayBack is what a flip without a reverse shadow means for a rollback.
 const noWayBack = "it was flipped with --no-reverse-shadow: the servers are not kept equal. A rollback loses what " +
@@ -396,7 +403,9 @@ func (e *Engine) restoreConfig(ctx context.Context, s *stream) error {
 
 // asItIs leaves the servers where they are, and says what that loses.
 func (e *Engine) asItIs(ctx context.Context, s *stream, h *authority, m *Move) error {
-	if err := reverse.Restore(ctx, s.site.Conn(), s.name.Stream, s.up); err != nil {
+	if err := reverse.Restore(ctx, s.site.Conn(), s.name.Stream, s.up); errors.Is(err, cutover.ErrNoStream) {
+		return fmt.Errorf("%w: %s", cutover.ErrNoStream, deletedThere)
+	} else if err != nil {
 		return err
 	}
 	if h.ghosts != nil {

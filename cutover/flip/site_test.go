@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,7 @@ type rig struct {
 	own    *origin.Conn // the gateway's
 	engine *flip.Engine
 	dir    string
+	step   atomic.Pointer[func(flip.Step)] // nil: nothing
 }
 
 func newRig(t *testing.T) *rig {
@@ -86,7 +88,12 @@ func (r *rig) open() {
 	var err error
 	r.engine, err = flip.Open(r.t.Context(), flip.Options{
 		Dir: r.dir, Local: r.svc.Cutover(), Relay: r.relay, Bus: r.router, Barrier: r.gw.Barrier,
-		Site:   func(string) (flip.Site, error) { return site{r.own, r.svc.Cutover()}, nil },
+		Site: func(string) (flip.Site, error) { return site{r.own, r.svc.Cutover()}, nil },
+		Step: func(s flip.Step) {
+			if f := r.step.Load(); f != nil {
+				(*f)(s)
+			}
+		},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	check(r.t, err)

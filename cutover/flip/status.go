@@ -1,6 +1,8 @@
 package flip
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
@@ -59,10 +61,23 @@ func leftover(name cutover.Scope) string {
 		"ehdbctl diff findings)"
 }
 
-// Renewed notes that the copy of a stream is filled anew.
-func (e *Engine) Renewed(name cutover.Scope, o MoveOptions) error {
-	s, err := e.find(name)
+// Renew has the copy of a stream filled anew, which reset does: ErrBusy, with ErrRefused, while the stream is being
+// moved.
+func (e *Engine) Renew(
+	ctx context.Context, name cutover.Scope, reset func(context.Context) error, o MoveOptions,
+) error {
+	s, release, err := e.hold(name)
 	if err != nil {
+		return err
+	}
+	defer release()
+	e.mu.Lock()
+	phase := s.phase
+	e.mu.Unlock()
+	if phase != PhaseShadow {
+		return fmt.Errorf("%w: %s is in phase %s: only a shadow is reset", ErrRefused, name, phase)
+	}
+	if err := reset(ctx); err != nil {
 		return err
 	}
 	if err := e.record(&Entry{Scope: name, Event: EventReset, By: o.By, Reason: o.Reason}); err != nil {

@@ -1,6 +1,7 @@
 package flip_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -105,7 +106,7 @@ func TestNoReverseShadow(t *testing.T) {
 	r.engine.Close()
 	r.open()
 	left(true)
-	check(t, r.engine.Renewed(name, flip.MoveOptions{By: "ann"}))
+	check(t, r.engine.Renew(ctx, name, func(context.Context) error { return nil }, flip.MoveOptions{By: "ann"}))
 	left(false)
 	if ack, err := js.Publish(ctx, "s", nil); err != nil || ack.Sequence != 21 {
 		t.Error(ack, err)

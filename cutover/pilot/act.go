@@ -332,10 +332,7 @@ func (p *Pilot) Shadow(ctx context.Context, r face.ShadowRequest) error {
 		return refused(p.engine.Forget(ctx, r.Scope, r.By))
 	case "reset":
 		return p.fill(&r, func(c *capture.Capturer) error {
-			if err := c.Reset(ctx); err != nil {
-				return err
-			}
-			err := p.engine.Renewed(r.Scope, flip.MoveOptions{By: r.By, Reason: r.Reason})
+			err := refused(p.engine.Renew(ctx, r.Scope, c.Reset, flip.MoveOptions{By: r.By, Reason: r.Reason}))
 			if err == nil {
 				p.changed(r.Scope)
 			}

@@ -268,7 +268,7 @@ func (p *Pilot) removeDrillStream(ctx context.Context, scope cutover.Scope, nc *
 	}
 	if v, err := p.engine.View(scope); err == nil {
 		if v.Phase == flip.PhaseEHDB {
-			if _, err := p.engine.Rollback(ctx, scope, flip.MoveOptions{By: "drill", Retries: 3}); err != nil {
+			if err := p.giveUp(ctx, scope, js); err != nil {
 				return err
 			}
 		}
@@ -278,6 +278,24 @@ func (p *Pilot) removeDrillStream(ctx context.Context, scope cutover.Scope, nc *
 	}
 	if err := js.DeleteStream(ctx, scope.Stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
+	}
+	return nil
+}
+
+// giveUp rolls back a stream that is thrown away. Somebody may have deleted it on the servers, or published to it.
+func (p *Pilot) giveUp(ctx context.Context, scope cutover.Scope, js jetstream.JetStream) error {
+	o := flip.MoveOptions{By: "drill", Retries: 3}
+	_, err := p.engine.Rollback(ctx, scope, o)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	_, made := js.CreateStream(ctx, jetstream.StreamConfig{Name: scope.Stream}) // it has to be there
+	if errors.Is(made, jetstream.ErrStreamNameAlreadyInUse) {
+		made = nil
+	}
+	o.Emergency = true
+	if _, err2 := p.engine.Rollback(ctx, scope, o); err2 != nil {
+		return errors.Join(err, made, err2)
 	}
 	return nil
 }
