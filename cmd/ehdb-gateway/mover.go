@@ -5,7 +5,11 @@ import (
 	"maps"
 	"net/http"
 	"path/filepath"
+	"runtime"
 	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/console"
@@ -55,6 +59,7 @@ func (m *mover) open(ctx context.Context) error {
 		Conns: m.conns, Local: m.a.streams.svc.Cutover(), Relay: m.relay, Bus: m.a.router, Barrier: m.a.gw.Barrier,
 		Addrs: m.a.gw.UpstreamAddrs, Monitor: b.Monitor,
 		Servers: m.servers, Scrapes: m.scrapes.list, Shards: m.a.streams.svc.Placed,
+		Front: m.a.gw.ClientURL, Used: m.used,
 		Queues: func() []face.QueueGroup { return queues(m.a.gw) },
 		Server: m.a.gw.Stats().ServerName, Version: version(), Facts: logFacts{m.a.streams}, Faults: m.faults(),
 		Deposed: func(err error) { m.a.deposed <- err }, Logger: m.a.log.Logger,
@@ -156,6 +161,19 @@ func (m *mover) busy() string {
 		return "the data directory has its hands full"
 	}
 	return ""
+}
+
+// used is what the process has used.
+func (m *mover) used() pilot.Use {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return pilot.Use{}
+	}
+	return pilot.Use{
+		CPU:     time.Duration(u.Utime.Nano() + u.Stime.Nano()),
+		Syncing: time.Duration(m.a.streams.syncing.Load() / int64(max(len(m.a.streams.stats().Shards), 1))),
+		Cores:   runtime.GOMAXPROCS(0),
+	}
 }
 
 // servers are the NATS servers, as clients' connections to them were met.

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -32,6 +34,7 @@ type streams struct {
 	svc     *jetstreamapi.Service
 	label   func(account string) string // what people call an account
 	leaving func() bool                 // the server is in lame duck mode
+	syncing atomic.Int64                // nanoseconds in which the log synced
 
 	mu      sync.Mutex // guards what follows
 	serving bool
@@ -107,7 +110,10 @@ func friendly(bytes int64) string {
 // events turns what happens in the data directory into log lines and measurements.
 func (s *streams) events(m *metrics.Metrics) storage.Events {
 	return storage.Events{
-		Synced: m.Synced,
+		Synced: func(records int, bytes int64, seconds float64) {
+			s.syncing.Add(int64(seconds * float64(time.Second)))
+			m.Synced(records, bytes, seconds)
+		},
 		TailCut: func(path string, offset, bytes int64) {
 			s.log.Warn("The last block of the log was damaged or not whole and was cut off. What a crash leaves there "+
 				"was not acknowledged; something acknowledged is lost only if the disk damaged it",

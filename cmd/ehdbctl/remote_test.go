@@ -65,6 +65,10 @@ func (s *stage) Status(context.Context) (*face.Status, error) {
 	p, err := s.parity.Status(orders)
 	st := face.StreamState{
 		Scope: orders, Phase: s.phase, Authority: "nats", Parity: &p, Legal: []string{"flip"},
+		Latency: []face.Latency{
+			{Kind: "publish_ack", Side: "nats", P50: .0019, P99: .0074, N: 41220, Utilisation: .22},
+			{Kind: "gateway", Side: "overhead", P50: .00021, P99: .0004, N: 40},
+		},
 		Back: face.RollbackCard{Possible: s.phase == face.PhaseEHDB, Lost: 3, Duplicates: 1, Why: "n/a"},
 	}
 	if s.phase == face.PhaseEHDB {
@@ -220,6 +224,8 @@ func TestRemoteCommands(t *testing.T) {
 	}{
 		{"status", false, 0, "match 1 + not_comparable 0 + mismatch 1"},
 		{"status", false, 0, "digest DIFFER"},
+		{"status", false, 0, "proxy overhead +210µs p50, +400µs p99  (n 40)"},
+		{"status", false, 0, "p50 1.9ms  p99 7.4ms  p99.9 0s  (n 41220, util 22 %)"},
 		{"status --scope O*", false, 0, "stream $G/ORDERS"},
 		{"status --json", false, 0, `"accounted_for": true`},
 		{"plan", false, 0, "a mirror"},

@@ -107,10 +107,7 @@ func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
 	if s.Parity != nil {
 		printParity(w, s.Parity, st)
 	}
-	for _, l := range s.Latency {
-		fmt.Fprintf(w, "  latency   %-12s %-5s p50 %s  p99 %s  p99.9 %s  (n %d, util %.0f %%)\n", l.Kind, l.Side,
-			short(l.P50), short(l.P99), short(l.P999), l.N, 100*l.Utilisation)
-	}
+	printLatency(w, s.Latency)
 	if !s.Copy.Conserved {
 		fmt.Fprintf(w, "  queue     NOT CONSERVED: %d + %d in, %d out, %d pending\n", s.Copy.Enqueued,
 			s.Copy.EnqueuedAfterWait, s.Copy.Drained, s.Copy.Pending)
@@ -138,6 +135,17 @@ func printStream(w io.Writer, s *face.StreamState, st *face.Status) {
 	}
 	if s.Next != "" {
 		fmt.Fprintf(w, "  NEXT  %s\n", s.Next)
+	}
+}
+
+func printLatency(w io.Writer, list []face.Latency) {
+	for _, l := range list {
+		if l.Kind == "gateway" {
+			fmt.Fprintf(w, "  latency   proxy overhead +%s p50, +%s p99  (n %d)\n", short(l.P50), short(l.P99), l.N)
+			continue
+		}
+		fmt.Fprintf(w, "  latency   %-12s %-5s p50 %s  p99 %s  p99.9 %s  (n %d, util %.0f %%)\n", l.Kind, l.Side,
+			short(l.P50), short(l.P99), short(l.P999), l.N, 100*l.Utilisation)
 	}
 }
 

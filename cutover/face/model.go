@@ -207,12 +207,14 @@ type CopyState struct {
 
 // Latency is one kind of latency, side by side. Times are seconds.
 type Latency struct {
-	Kind        string  `json:"kind"` // publish_ack, deliver, gateway
-	Side        string  `json:"side"` // nats, ehdb
-	P50         float64 `json:"p50"`
-	P99         float64 `json:"p99"`
-	P999        float64 `json:"p999"`
-	N           uint64  `json:"n"`
+	Kind string  `json:"kind"` // publish_ack, deliver, gateway
+	Side string  `json:"side"` // nats, ehdb; of gateway: overhead, by how much the way through it is longer
+	P50  float64 `json:"p50"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p999"`
+	N    uint64  `json:"n"`
+	// Utilisation is how busy the side was when it was measured last, 0 to 1: the busiest server's CPU, and here the
+	// CPU or the syncs of the log, whichever is more.
 	Utilisation float64 `json:"utilisation"`
 }
 

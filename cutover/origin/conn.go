@@ -133,6 +133,28 @@ func Dial(o Options) (*Conn, error) {
 	return c, nil
 }
 
+// Through connects with the same login to another address, once: that of the gateway itself, whose certificate is not
+// verified. Whoever asks closes it.
+func (c *Conn) Through(at string) (*nats.Conn, error) {
+	login, err := c.o.Credentials.options()
+	if err != nil {
+		return nil, c.fail("", "logging in", err)
+	}
+	unverified := func(o *nats.Options) error {
+		o.TLSConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // it is this process
+		return nil
+	}
+	opts := []nats.Option{
+		nats.Name("ehdb-gateway " + c.o.ServerName + " overhead"), nats.NoReconnect(), nats.Timeout(c.o.Timeout),
+		unverified,
+	}
+	nc, err := nats.Connect(at, append(opts, login...)...)
+	if err != nil {
+		return nil, c.fail("", "connecting", err)
+	}
+	return nc, nil
+}
+
 func (c *Conn) options() []nats.Option {
 	out := []nats.Option{
 		nats.Name("ehdb-gateway " + c.o.ServerName),

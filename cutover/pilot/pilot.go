@@ -68,8 +68,11 @@ type Options struct {
 	Servers func() []face.ServerState
 	Scrapes func() []face.Scrape
 	// Queues are the queue groups of clients, Shards where a stream is in the log here, or would be; may be nil.
-	Queues  func() []face.QueueGroup
-	Shards  func(account, stream string, subjects []string) []uint32
+	Queues func() []face.QueueGroup
+	Shards func(account, stream string, subjects []string) []uint32
+	// Front is the URL of the gateway's own client port, Used what the process has used; may be nil.
+	Front   func() string
+	Used    func() Use
 	Server  string // name
 	Version string
 	// CopyRate bounds what is copied while a copy is behind, in bytes per second; 0: no bound. Busy returns why copying

@@ -40,6 +40,9 @@ type probes struct {
 	timed   map[string]time.Time      // when latency was measured last, by account
 	answers map[string]*probe.Answers // by kind of stream
 	kinds   map[cutover.Scope]string
+	trips   map[string]*probe.Trips // by account
+	tripped time.Time               // when they were measured last
+	used    map[string][2]float64   // how busy the servers and the gateway were, by account
 	said    string
 }
 
@@ -47,6 +50,7 @@ func newProbes() probes {
 	return probes{
 		own: make(map[string]*probe.Own), latency: make(map[string]*probe.Latency), timed: make(map[string]time.Time),
 		answers: make(map[string]*probe.Answers), kinds: make(map[cutover.Scope]string),
+		trips: make(map[string]*probe.Trips), used: make(map[string][2]float64),
 	}
 }
 
@@ -64,7 +68,7 @@ func (p *Pilot) ask(ctx context.Context) {
 		if !p.reached() {
 			continue // which is told by others
 		}
-		err := errors.Join(p.askAnswers(ctx), p.askLatency(ctx))
+		err := errors.Join(p.askAnswers(ctx), p.askLatency(ctx), p.askOverhead(ctx))
 		if ctx.Err() != nil {
 			return
 		}
@@ -177,9 +181,9 @@ func (p *Pilot) askLatency(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = l.Measure(ctx, there, own, batch, latencyPause)
+		used, err := p.utilised(ctx, func() error { return l.Measure(ctx, there, own, batch, latencyPause) })
 		p.probes.mu.Lock()
-		p.probes.timed[account] = time.Now()
+		p.probes.timed[account], p.probes.used[account] = time.Now(), used
 		p.probes.mu.Unlock()
 		if err != nil {
 			return err
@@ -248,7 +252,7 @@ func latencyFacts(c *collector, there, here *probe.Times) {
 // latencies are what was measured, as it is shown.
 func (p *Pilot) latencies(account string) []face.Latency {
 	p.probes.mu.Lock()
-	l := p.probes.latency[account]
+	l, used := p.probes.latency[account], p.probes.used[account]
 	p.probes.mu.Unlock()
 	out := []face.Latency{}
 	if l == nil {
@@ -258,18 +262,23 @@ func (p *Pilot) latencies(account string) []face.Latency {
 	for _, k := range []struct {
 		kind, side string
 		of         *probe.Ring
+		used       float64
 	}{
-		{"publish_ack", "nats", &there.Ack},
-		{"publish_ack", "ehdb", &here.Ack},
-		{"deliver", "nats", &there.Deliver},
-		{"deliver", "ehdb", &here.Deliver},
+		{"publish_ack", "nats", &there.Ack, used[0]},
+		{"publish_ack", "ehdb", &here.Ack, used[1]},
+		{"deliver", "nats", &there.Deliver, used[0]},
+		{"deliver", "ehdb", &here.Deliver, used[1]},
 	} {
 		q := k.of.Quantiles(0.5, 0.99, 0.999) //nolint:mnd // as the fields say
 		if k.of.N() > 0 {
 			out = append(out, face.Latency{
 				Kind: k.kind, Side: k.side, P50: q[0].Seconds(), P99: q[1].Seconds(), P999: q[2].Seconds(), N: k.of.N(),
+				Utilisation: k.used,
 			})
 		}
+	}
+	if l, ok := p.probes.overhead(account); ok {
+		out = append(out, l)
 	}
 	return out
 }

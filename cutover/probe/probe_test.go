@@ -3,6 +3,7 @@ package probe_test
 import (
 	"bytes"
 	"context"
+	"net"
 	"testing"
 	"time"
 
@@ -144,6 +145,49 @@ func TestLatency(t *testing.T) {
 	if err := l.Measure(t.Context(), there, slow, 1, 0); err != nil { // the streams are gone and can be made again
 		t.Error(err)
 	}
+}
+
+// The way through something that takes its time is longer by that.
+func TestRoundTrips(t *testing.T) {
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
+	check(t, err)
+	ns.Start()
+	if !ns.ReadyForConnections(10 * time.Second) {
+		t.Fatal("nats-server is not ready")
+	}
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	direct, err := nats.Connect(ns.ClientURL())
+	check(t, err)
+	t.Cleanup(direct.Close)
+	through, err := nats.Connect(ns.ClientURL(), nats.SetCustomDialer(slowDialer{}))
+	check(t, err)
+	t.Cleanup(through.Close)
+	trips, err := probe.RoundTrips(t.Context(), direct, through, 10, time.Millisecond)
+	check(t, err)
+	if d := trips.Overhead(0.5, 0.99); d[0] < 10*time.Millisecond || d[1] < d[0]/2 || trips.Through.N() != 10 || trips.Direct.N() != 10 {
+		t.Errorf("%v", d)
+	}
+	trips, err = probe.RoundTrips(t.Context(), through, direct, 3, time.Millisecond)
+	check(t, err)
+	if d := trips.Overhead(0.5); d[0] != 0 {
+		t.Errorf("%v", d)
+	}
+}
+
+// slowDialer makes connections on which each read takes some time more.
+type slowDialer struct{}
+
+func (slowDialer) Dial(network, address string) (net.Conn, error) {
+	c, err := net.Dial(network, address)
+	return slowConn{c}, err
+}
+
+type slowConn struct{ net.Conn }
+
+func (c slowConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	time.Sleep(15 * time.Millisecond)
+	return n, err
 }
 
 type slowed struct {

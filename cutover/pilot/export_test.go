@@ -1,0 +1,6 @@
+package pilot
+
+import "context"
+
+// MeasureOverhead measures what the gateway adds, now.
+func (p *Pilot) MeasureOverhead(ctx context.Context) error { return p.measureOverhead(ctx) }
