@@ -180,3 +180,27 @@ func (k *ride) seal() {
 	_, err := k.js.UpdateStream(k.Context(), cfg)
 	check(k, err)
 }
+
+// TestAckFloorBeyondWhatIsOutstanding: behind a purge of a subject nats-server's ack floor, as a consumer sequence, may be
+// beyond messages that are outstanding.
+func TestAckFloorBeyondWhatIsOutstanding(t *testing.T) {
+	r := newRig(t)
+	k := r.newRide(t, jetstream.StreamConfig{})
+	k.watch()
+	c := k.consumer(jetstream.ConsumerConfig{Durable: "C", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Minute})
+	k.put(1, "a", "x")
+	k.put(2, "b", "x")
+	list, _ := k.fetch(c, 3)
+	k.purge(jetstream.WithPurgeSubject(k.subject("b")))
+	k.move()
+	if n, floor := k.outstanding(c); n != 1 || floor != 0 {
+		t.Errorf("%d outstanding, floor %d", n, floor)
+	}
+	k.move()
+	k.ack(list[0], 1)
+	k.put(1, "a", "x")
+	if _, seqs := k.fetch(c, 1); len(seqs) != 1 || seqs[0] != 4 {
+		t.Errorf("came %v", seqs)
+	}
+	k.move()
+}

@@ -82,6 +82,11 @@ func (s *stream) consumer(ctx context.Context, info *server.ConsumerInfo) (*cuto
 	maps.DeleteFunc(pending, func(seq uint64, _ relay.Delivery) bool {
 		return seq <= info.AckFloor.Stream || seq > info.Delivered.Stream
 	})
+	if len(pending) > info.NumAckPending { // some were removed meanwhile
+		if err := s.dropRemoved(ctx, pending); err != nil {
+			return nil, err
+		}
+	}
 	if c.Exact = complete && len(pending) == info.NumAckPending; !c.Exact {
 		if err := s.superset(ctx, info, pending, done); err != nil {
 			return nil, err
@@ -89,6 +94,19 @@ func (s *stream) consumer(ctx context.Context, info *server.ConsumerInfo) (*cuto
 	}
 	fill(c, pending)
 	return c, nil
+}
+
+// dropRemoved drops from pending what the stream has no more, as far as the copy has come.
+func (s *stream) dropRemoved(ctx context.Context, pending map[uint64]relay.Delivery) error {
+	st, err := s.copy.State(ctx, true)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(pending, func(seq uint64, _ relay.Delivery) bool { return seq < st.FirstSeq })
+	for _, seq := range st.Deleted {
+		delete(pending, seq)
+	}
+	return nil
 }
 
 // fill puts what is outstanding into the state, in nats-server's form: the time of a delivery is that from which its

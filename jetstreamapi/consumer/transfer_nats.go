@@ -73,6 +73,11 @@ func FromNATS(cfg *server.ConsumerConfig, in *server.ConsumerState, now int64) S
 		s.AckFloor = s.Delivered
 		return s
 	}
+	if len(in.Pending) > 0 && s.AckFloor.Consumer >= s.Delivered.Consumer {
+		// Behind a purge of a subject nats-server has done with all sequences of deliveries, whatever is outstanding.
+		s.Delivered.Consumer = max(s.Delivered.Consumer, 1)
+		s.AckFloor.Consumer = s.Delivered.Consumer - 1
+	}
 	set := settings{cfg: *cfg}
 	dseq := s.AckFloor.Consumer + 1
 	for _, seq := range slices.Sorted(maps.Keys(in.Pending)) {
