@@ -132,7 +132,7 @@ them.`,
 					return errors.New("give a reason to hold it back for, or loads; --reason says why these")
 				}
 			case len(args) > 0 && args[0] == "off":
-				q.Reason, what = "", "copying goes on at full speed"
+				q.Off, what = true, "copying goes on at full speed"
 			case len(args) > 0:
 				q.Reason = args[0]
 			}

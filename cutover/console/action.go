@@ -25,6 +25,7 @@ type action struct {
 	Danger bool           // it cannot be undone
 	Ask    []asked        // fields that have to be filled in
 	Abort  bool           // gates may be named that end it by themselves
+	May    []asked        // fields that may be filled in
 }
 
 // asked is a field of the API that has to be filled in.
@@ -83,13 +84,41 @@ var actions = []action{
 	},
 }
 
+// speed are the verbs about how fast a copy follows.
+var speed = []action{
+	{
+		Verb: "pause", Title: "Pause copying", Path: "/pause", Undo: "resume",
+		Says: "The stream is not copied until somebody resumes it. The servers keep the say; clients notice nothing. " +
+			"A flip is refused meanwhile.",
+	},
+	{
+		Verb: "resume", Title: "Resume copying", Path: "/resume", Undo: "pause",
+		Says: "The stream is copied on, with what was published since it was paused.",
+	},
+	{
+		Verb: "throttle", Title: "Hold the history back", Path: "/throttle", Undo: "throttle off",
+		Says: "What is behind waits: the history that is copied, and comparisons of all of it. What is new is copied " +
+			"on. With a load it waits by itself while the load is above that.",
+		May: []asked{
+			{"max_load", "Only above a load, as pubp99=20ms"},
+			{"critical_load", "Copying is paused at a load, as pubp99=200ms"},
+		},
+	},
+	{
+		Verb: "throttle off", Title: "Let the history go on", Path: "/throttle", Body: map[string]any{"off": true},
+		Undo: "throttle", Says: "What is behind is copied on at full speed.",
+	},
+}
+
 // emergency is a rollback that does not wait for what the servers lack.
 const emergency = "rollback --emergency"
 
 func actionOf(verb string) action {
-	for _, a := range actions {
-		if a.Verb == verb {
-			return a
+	for _, list := range [][]action{actions, speed} {
+		for _, a := range list {
+			if a.Verb == verb {
+				return a
+			}
 		}
 	}
 	return action{Verb: verb, Title: verb}
@@ -199,6 +228,9 @@ func (c *Console) fill(r *http.Request, p *planView, scope cutover.Scope) {
 		}
 	}
 	p.Command = "ehdbctl " + a.Verb + arg
+	if a.Verb == "pause" || a.Verb == "throttle" {
+		p.Command += " --reason WHY"
+	}
 	b, err := json.Marshal(body)
 	if err != nil {
 		p.Problem = err.Error()

@@ -39,6 +39,20 @@ func (s *stage) Canary(_ context.Context, r face.CanaryRequest) error {
 	return nil
 }
 
+func (s *stage) Pause(_ context.Context, r face.PauseRequest) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slowed = append(s.slowed, r)
+	return nil
+}
+
+func (s *stage) Throttle(_ context.Context, r face.ThrottleRequest) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slowed = append(s.slowed, r)
+	return nil
+}
+
 // busy has a flip that waits, canaries, pauses, hooks and drills.
 func busy(t *testing.T) *stage {
 	t.Helper()
@@ -56,7 +70,10 @@ func busy(t *testing.T) *stage {
 	}
 	more := *st
 	more.Scope.Stream, more.Parity, more.Postponed, more.Canaries, more.Busy = "JOBS", nil, nil, nil, ""
-	more.Phase, more.Copy.Paused, more.Legal = face.PhaseShadow, "the disk is exchanged, change 4712", []string{"flip", "canary add", "shadow stop", "shadow reset"}
+	more.Phase, more.Copy.Paused = face.PhaseShadow, "the disk is exchanged, change 4712"
+	more.Copy.Throttled = "pubp99 31ms is above 20ms (--max-load set by ann: office hours)"
+	more.Copy.Load = &face.LoadState{Max: "pubp99=20ms", Critical: "pubp99=200ms", By: "ann"}
+	more.Legal = []string{"flip", "canary add", "shadow stop", "shadow reset", "resume", "throttle"}
 	s.streams = append(s.streams, more)
 	s.paused = "the disk is exchanged, change 4712"
 	s.hooks = face.Hooks{
@@ -83,7 +100,7 @@ func TestBrowserParts(t *testing.T) {
 		})
 		noErr(t, err)
 		b.do(chromedp.EmulateViewport(width, 900))
-		for name, path := range map[string]string{"parts": "", "paused": "?scope=JOBS", "canary": "/plan?scope=ORDERS&do=canary+add"} {
+		for name, path := range map[string]string{"parts": "", "paused": "?scope=%24G/JOBS", "canary": "/plan?scope=ORDERS&do=canary+add"} {
 			b.do(chromedp.Navigate(web.URL + "/console" + path))
 			b.when(`document.readyState === 'complete'`)
 			if bad := ask(b, chromedp.Evaluate[string](unreadable)); bad != "" {
@@ -95,6 +112,8 @@ func TestBrowserParts(t *testing.T) {
 			b.shot(fmt.Sprintf("%s-%s-%d", name, scheme, width))
 		}
 	}
+	b.do(chromedp.Navigate(web.URL + "/console?scope=%24G/JOBS"))
+	wants(t, b.text(), "Resume copying…", "Hold the history back…", "pubp99 31ms is above 20ms", "above pubp99=20ms stops at pubp99=200ms by ann")
 	b.do(chromedp.Navigate(web.URL + "/console"))
 	wants(t, b.text(), "postponed since", "waits for the file /run/wait-for-orders to go", "G4, G10 failing twice", "G10 FAIL: 1 consumer is silent",
 		"the disk is exchanged, change 4712 until ehdbctl resume", "on-before-flip is not executable", "kill-gateway", "running fault", "2 messages were delivered again",
@@ -152,6 +171,39 @@ func TestBrowserKeyboard(t *testing.T) {
 	send()
 	if s.released != "abort true by me" {
 		t.Fatal(s.released)
+	}
+
+	// So are pauses and throttles.
+	s.change(func(s *stage) {
+		s.streams[0].Postponed, s.streams[0].Busy = nil, ""
+		s.streams[0].Legal = []string{"pause", "resume", "throttle", "throttle off"}
+	})
+	form("pause")
+	wants(t, b.text(), "ehdbctl pause --scope '$G/ORDERS' --reason WHY")
+	send()
+	form("resume")
+	send()
+	form("throttle", "pubp99=20ms", "")
+	b.shot("throttle-filled")
+	send()
+	form("throttle", "", "")
+	send()
+	form("throttle-off")
+	send()
+	if len(s.slowed) != 5 {
+		t.Fatalf("%+v", s.slowed)
+	}
+	if r, ok := s.slowed[0].(face.PauseRequest); !ok || r.End || r.Scope != orders || r.By != "me" || r.Reason != "try" {
+		t.Errorf("%+v", s.slowed[0])
+	}
+	if r, ok := s.slowed[1].(face.PauseRequest); !ok || !r.End || r.Scope != orders {
+		t.Errorf("%+v", s.slowed[1])
+	}
+	for i, want := range []face.ThrottleRequest{{}, {}, {Off: true}} {
+		r, ok := s.slowed[2+i].(face.ThrottleRequest)
+		if !ok || r.Off != want.Off || r.Scope != orders || r.Reason != "try" || (r.Max != nil) != (i == 0) || r.Critical != nil {
+			t.Errorf("%+v", r)
+		}
 	}
 
 	// On a narrow screen what is wider than it is scrolled by keyboard, too.

@@ -76,6 +76,7 @@ type stage struct {
 	canaries  []face.CanaryRequest
 	drills    []face.Drill // besides the one that there is
 	paused    string
+	slowed    []any  // pauses and throttles
 	released  string // what became of a postponed flip
 }
 

@@ -117,11 +117,12 @@ type PauseRequest struct {
 }
 
 // ThrottleRequest asks to hold back what is behind, of one stream or of all. With limits it sets those, and Reason is
-// why; else Reason is why it is held back, and without one it goes on.
+// why; else Reason is why it is held back, and without one, or with Off, it goes on.
 type ThrottleRequest struct {
 	Actor
 	Limits
-	Scope cutover.Scope `json:"scope"` // none: all streams
+	Scope cutover.Scope `json:"scope"`         // none: all streams
+	Off   bool          `json:"off,omitempty"` // it goes on, and Reason is why
 }
 
 // RollbackRequest asks to make the servers the authority of a stream again.

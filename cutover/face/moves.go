@@ -90,11 +90,14 @@ func (a *api) throttle(r *http.Request) (any, error) {
 	if err := q.settle(); err != nil {
 		return nil, err
 	}
+	if q.Off && q.Given() {
+		return nil, bad("off and loads: give one of them (a load that is off is lifted)")
+	}
 	out, arg := done{Done: true}, flagOf(q.Scope)
 	switch {
 	case q.Given():
 		out.Undo = "ehdbctl throttle --max-load off --critical-load off" + arg
-	case q.Reason != "":
+	case q.Reason != "" && !q.Off:
 		out.Undo = "ehdbctl throttle off" + arg
 	default:
 		out.Undo = "ehdbctl throttle REASON" + arg

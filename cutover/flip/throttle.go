@@ -147,6 +147,14 @@ func (e *Engine) Throttled(name cutover.Scope) Throttled {
 	return cmp.Or(e.throttled[name], e.throttled[cutover.Scope{}])
 }
 
+// Slowed reports whether a stream is paused, and whether it is throttled, by itself and not with all.
+func (e *Engine) Slowed(name cutover.Scope) (paused, throttled bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, throttled = e.throttled[name]
+	return e.paused[name] != "", throttled
+}
+
 // MayWait reports whether copying what is behind of a stream may be held back: clients do not wait for it.
 func (e *Engine) MayWait(name cutover.Scope) bool {
 	s, err := e.find(name)

@@ -436,7 +436,7 @@ func (p *Pilot) Throttle(_ context.Context, r face.ThrottleRequest) error {
 	switch {
 	case r.Given():
 		err = p.limit(r.Scope, &r.Limits, r.Actor)
-	case r.Reason != "":
+	case r.Reason != "" && !r.Off:
 		err = p.engine.Throttle(r.Scope, o)
 	default:
 		err = p.engine.Unthrottle(r.Scope, o)

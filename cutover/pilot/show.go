@@ -136,6 +136,7 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 		s.Copy.Paused, s.Copy.Throttled = p.engine.Paused(scope), p.throttled(scope)
 		s.Copy.Load = p.loadState(scope)
 	}
+	p.speeds(s)
 	p.due(s, st.Leftover)
 	if par, err := p.parity.Status(scope); err == nil {
 		s.Parity = &par
@@ -224,6 +225,22 @@ func phase(s *face.StreamState, p flip.Phase) {
 	case flip.PhaseComplete:
 		s.Phase, s.ReversibleUntil = face.PhaseComplete, ""
 	}
+}
+
+// speeds fills in the verbs about how fast the copy follows.
+func (p *Pilot) speeds(s *face.StreamState) {
+	if s.Phase != face.PhaseShadow || s.Busy != "" || !p.engine.MayWait(s.Scope) {
+		return
+	}
+	pick := func(is bool, end, begin string) {
+		if is {
+			begin = end
+		}
+		s.Legal = append(s.Legal, begin)
+	}
+	paused, throttled := p.engine.Slowed(s.Scope)
+	pick(paused, "resume", "pause")
+	pick(throttled, "throttle off", "throttle")
 }
 
 func position(ctx context.Context, r cutover.Reader) face.Position {

@@ -116,7 +116,9 @@ function act(form) {
     const body = JSON.parse(form.dataset.body);
     body.by = field('by').value;
     body.reason = field('reason').value;
-    for (const f of form.querySelectorAll('.extra')) body[f.dataset.field] = f.value;
+    for (const f of form.querySelectorAll('.extra')) {
+      if (f.required || f.value.trim()) body[f.dataset.field] = f.value.trim();
+    }
     const abort = field('abort');
     if (abort && abort.value.trim()) body.abort_on = abort.value.toUpperCase().split(',').map((g) => g.trim());
     for (const f of form.querySelectorAll('.force')) {
