@@ -47,6 +47,19 @@ api CONSUMER.INFO.S.C
 sleep 1200ms
 api CONSUMER.INFO.S.C
 `,
+	"late progress": `
+api STREAM.CREATE.S {"name":"S","subjects":["s.>"]}
+api CONSUMER.CREATE.S.C {"stream_name":"S","config":{"durable_name":"C","ack_policy":"explicit","ack_wait":500000000}}
+sub in
+pub s.a 1
+pub s.a 2
+pull C in {"batch":2,"expires":100000000}
+sleep 1200ms
+acksync 1 +WPI
+pull C in {"batch":3,"expires":100000000}
+sleep 300ms
+api CONSUMER.INFO.S.C
+`,
 	"ack all": `
 api STREAM.CREATE.S {"name":"S","subjects":["s.>"]}
 api CONSUMER.CREATE.S.C {"stream_name":"S","config":{"durable_name":"C","ack_policy":"all","ack_wait":700000000}}
