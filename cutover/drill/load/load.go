@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -246,9 +247,17 @@ func (l *Load) Finish(ctx context.Context) drill.Account {
 	l.stop()
 	ctx, cancel := context.WithTimeout(ctx, drainTime)
 	defer cancel()
-	err := l.until(ctx, func(a *drill.Account) bool {
-		return a.Unanswered == 0 && a.Lost == 0 && a.Confirmed >= a.Published
+	var idle atomic.Bool // no publisher begins another message
+	l.takers.Go(func() {
+		l.publishers.Wait()
+		idle.Store(true)
 	})
+	err := l.until(ctx, func(*drill.Account) bool { return idle.Load() })
+	if err == nil {
+		err = l.until(ctx, func(a *drill.Account) bool {
+			return a.Unanswered == 0 && a.Lost == 0 && a.Confirmed >= a.Published
+		})
+	}
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		l.ledger.note(err, time.Now())
 	}
