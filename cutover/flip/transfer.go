@@ -51,14 +51,17 @@ func (e *Engine) transfer(ctx context.Context, s *stream) ([]cutover.ConsumerCop
 	return list, s.copy.ImportDedup(ids)
 }
 
-// merged adds to the ids that the copy knows, of its messages and of when it was the authority, those that passed.
+// merged adds to the ids that the copy knows, of its messages and of when it was the authority, those that passed. The
+// later of two times counts: that of a message is by the servers' clock.
 func merged(known, passed []cutover.DedupEntry) []cutover.DedupEntry {
-	have := make(map[string]bool, len(known))
+	have := make(map[string]int, len(known))
 	for i := range known {
-		have[known[i].ID] = true
+		have[known[i].ID] = i
 	}
 	for i := range passed {
-		if !have[passed[i].ID] {
+		if at, both := have[passed[i].ID]; both {
+			known[at].Time = max(known[at].Time, passed[i].Time)
+		} else {
 			known = append(known, passed[i])
 		}
 	}

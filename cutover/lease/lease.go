@@ -94,6 +94,7 @@ type Lease struct {
 	checked bool      // the claim was compared with the store_dir
 	intents map[cutover.Scope]int
 	fresh   freshness
+	alive   *nats.Subscription // what others ask whether this process is alive
 }
 
 // holder is the lease.
@@ -127,7 +128,13 @@ func random() string {
 }
 
 // Hold takes the lease at a start. Servers that cannot be reached do not keep the gateway from serving what it has.
-func (l *Lease) Hold(ctx context.Context) error {
+func (l *Lease) Hold(ctx context.Context) (err error) {
+	l.answer(ctx) // before it can be seen who has it: whoever starts in the same moment asks
+	defer func() {
+		if err != nil {
+			l.silence()
+		}
+	}()
 	for end := time.Now().Add(TTL + every); ; {
 		err := l.look(ctx)
 		if !errors.Is(err, ErrSecond) {
@@ -159,7 +166,7 @@ func (l *Lease) Keep(ctx context.Context) error {
 	if l.o.Conn == nil {
 		return nil
 	}
-	defer l.answer()()
+	defer l.silence()
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
@@ -290,8 +297,16 @@ func bucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyValueC
 	return kv, err
 }
 
-// renew takes or renews the lease.
+// renew takes or renews the lease. Where another was quicker, it is looked who that is.
 func (l *Lease) renew(ctx context.Context, kv jetstream.KeyValue) error {
+	err := l.renewOnce(ctx, kv)
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		err = l.renewOnce(ctx, kv)
+	}
+	return err
+}
+
+func (l *Lease) renewOnce(ctx context.Context, kv jetstream.KeyValue) error {
 	doc, err := json.Marshal(holder{ID: l.id, Instance: l.instance, Server: l.o.Server, Since: l.begin.UTC()})
 	if err != nil {
 		return err
@@ -356,14 +371,34 @@ func (l *Lease) another(ctx context.Context, h *holder) bool {
 // then.
 func alive(instance string) string { return "_EHDB.alive." + instance }
 
-// answer says that this process is alive until the function that it returns is called.
-func (l *Lease) answer() (end func()) {
+// answer says that this process is alive, until silence.
+func (l *Lease) answer(ctx context.Context) {
+	if l.o.Conn == nil {
+		return
+	}
 	sub, err := l.o.Conn.Subscribe(alive(l.instance), func(m *nats.Msg) { _ = m.Respond(nil) })
 	if err != nil {
 		l.o.Logger.Warn("Nobody can ask whether this process is alive: {error}", slog.Any("error", err))
-		return func() {}
+		return
 	}
-	return func() { _ = sub.Unsubscribe() }
+	l.mu.Lock()
+	l.alive = sub
+	l.mu.Unlock()
+	if l.o.Conn.IsConnected() {
+		ctx, cancel := context.WithTimeout(ctx, aliveTime)
+		defer cancel()
+		_ = l.o.Conn.FlushWithContext(ctx) // servers that do not answer cannot be asked about it either
+	}
+}
+
+func (l *Lease) silence() {
+	l.mu.Lock()
+	sub := l.alive
+	l.alive = nil
+	l.mu.Unlock()
+	if sub != nil {
+		_ = sub.Unsubscribe()
+	}
 }
 
 // Seen is who has the lease, as it was last looked at: other is empty if this gateway has it. A zero time: it was not

@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -163,6 +164,43 @@ func TestSecond(t *testing.T) {
 	check(t, again.begin())
 	if took := time.Since(since); took > time.Second {
 		t.Errorf("a restart took %v", took)
+	}
+}
+
+// TestSameMoment: of gateways that start in the same moment, on store_dirs of their own or on copies of one, one has the
+// lease, and the others wait.
+func TestSameMoment(t *testing.T) {
+	for name, copies := range map[string]bool{"own": false, "copies": true} {
+		for round := range 5 {
+			t.Run(fmt.Sprint(name, round), func(t *testing.T) {
+				url, dir := startNATS(t), t.TempDir()
+				newProcess(t, url, dir, 0, 0).conn.Close() // it makes an id
+				var list []*process
+				for range 3 {
+					if !copies {
+						dir = t.TempDir()
+					}
+					list = append(list, newProcess(t, url, dir, 0, 0))
+				}
+				errs := make([]error, len(list))
+				var all sync.WaitGroup
+				for i, p := range list {
+					all.Go(func() { errs[i] = p.beginWithin(1500 * time.Millisecond) })
+				}
+				all.Wait()
+				began := 0
+				for _, err := range errs {
+					if err == nil {
+						began++
+					} else if !errors.Is(err, context.DeadlineExceeded) {
+						t.Error(err)
+					}
+				}
+				if began != 1 {
+					t.Errorf("%d have begun: %v", began, errs)
+				}
+			})
+		}
 	}
 }
 
