@@ -39,6 +39,7 @@ type client struct {
 	gone          chan struct{} // closed at the end
 	tasked        chan struct{} // of one: there are tasks
 	guided        *passage      // nil: no Director has a say; settled before the reader runs
+	lone          *lone         // nil: it does not stand alone; settled before the reader runs
 	closing       atomic.Bool
 	established   atomic.Bool  // a CONNECT came, or none is needed
 	lastActivity  atomic.Int64 // Unix nanoseconds
@@ -338,6 +339,11 @@ func (c *client) expel(text string, reason CloseReason) {
 	c.observe(EventDisconnected, reason)
 	if p := c.guided; p != nil {
 		p.guide.Closed()
+		c.leave(p)
+	}
+	if l := c.standsAlone(); l != nil {
+		l.end()
+		c.server.outage.leaves(c)
 	}
 }
 

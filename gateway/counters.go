@@ -19,6 +19,8 @@ type counters struct {
 	upstreamIn         atomic.Int64 // bytes from servers upstream
 	upstreamOut        atomic.Int64 // bytes to them
 	upstreamRefused    atomic.Int64 // clients turned away because none could be reached
+	unremembered       atomic.Int64 // those among them that would have been served from here, had they been known
+	refusedAlone       atomic.Int64 // messages of clients that are served from here alone, for what is not served here
 	upstreamLost       atomic.Int64 // clients closed because their connection upstream ended
 	upstreamStale      atomic.Int64 // those among them whose server did not answer any more
 }

@@ -8,6 +8,8 @@ import (
 type Director interface {
 	// Attend returns the guide of a client's connection. It is called before anything has passed.
 	Attend(t Traveler) Guide
+	// Serves reports whether this server has the say about something of an account; empty: of any account.
+	Serves(account string) bool
 }
 
 // Traveler is a client's connection as its guide sees it. Safe for concurrent use.
@@ -42,6 +44,10 @@ type Guide interface {
 	// Received shows a message for which Down has answered CourseShow, before it passes: it passes, or is dropped, or
 	// passes with another header or payload if Received has changed m. m is borrowed.
 	Received(m *bus.Msg) Course
+	// Alone is asked, in place of Up and Down, about a message of a client that is served from here alone, while no
+	// server upstream can be reached. It goes to this server's own bus, which Sent is shown then, or is refused. A channel
+	// means that it has to wait, as with Up.
+	Alone(subject, reply []byte) (refused *Refusal, wait <-chan struct{})
 	// Delivered shows a message of this server's own bus as it is queued for the client. It must not block. m is
 	// borrowed.
 	Delivered(m *bus.Msg)

@@ -80,7 +80,7 @@ func (c *client) infoLine(info wire.Info) []byte {
 	}
 	c.mu.Lock()
 	if c.passage == nil {
-		info.MaxPayload = c.server.settings.Load().maxPayload(c.login)
+		info.MaxPayload = c.maxPayload(c.login, c.server.settings.Load())
 	}
 	c.mu.Unlock()
 	doc, err := json.Marshal(&info)

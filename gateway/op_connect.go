@@ -103,6 +103,9 @@ func (c *client) authenticate() bool {
 		c.authFailed(err)
 		return false
 	}
+	if c.lone != nil && !c.attendAlone(login) {
+		return false
+	}
 	c.admitLogin(login)
 	return true
 }
@@ -121,6 +124,10 @@ func (c *client) credentials() *auth.Credentials {
 }
 
 func (c *client) authFailed(err error) {
+	if c.lone != nil {
+		c.turnAway(err)
+		return
+	}
 	c.server.authFailures.Add(1)
 	if c.options.User != "" {
 		c.fault("authentication error - User {user}: {error}", quoted("user", c.options.User), slog.Any("error", err))
@@ -166,8 +173,16 @@ func (c *client) admitLogin(login *auth.Login) {
 // applyLimits makes the tighter of the server's limits and those of the login, which may be nil, hold.
 func (c *client) applyLimits(login *auth.Login, set *settings) {
 	limits := c.parser.Limits()
-	limits.MaxPayload = int(set.maxPayload(login))
+	limits.MaxPayload = int(c.maxPayload(login, set))
 	c.parser.SetLimits(limits)
+}
+
+// maxPayload is the largest message that the client, with this login, which may be nil, may send.
+func (c *client) maxPayload(login *auth.Login, set *settings) int32 {
+	if c.lone != nil { // as the servers have said, of which this one holds the place
+		return c.server.upstreamInfo.Load().MaxPayload
+	}
+	return set.maxPayload(login)
 }
 
 // maxPayload is the largest message that a client with this login, which may be nil, may send.

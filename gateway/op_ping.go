@@ -25,6 +25,9 @@ func (c *client) ping() {
 	c.barrier(func() {
 		c.sendPong()
 		info := c.server.currentInfo()
+		if c.lone != nil {
+			info = c.loneInfo()
+		}
 		info.ConnectInfo = true
 		info.RemoteAccount = auth.GlobalAccount
 		c.mu.Lock()

@@ -42,12 +42,18 @@ func (c *client) publish(cmd *wire.Command) {
 		}
 		return
 	}
+	if c.lone != nil && !c.allowedAlone(cmd) {
+		return
+	}
 	if c.options.Verbose {
 		c.flush()
 		c.enqueue(wire.OK)
 	}
 	m := &c.msg
 	m.Subject, m.Reply, m.Header, m.Data = cmd.Subject, cmd.Reply, cmd.Header(), cmd.Data()
+	if c.lone != nil {
+		c.lone.guide.Sent(m)
+	}
 	c.published = true
 	if trace != nil {
 		c.walk(trace, m)

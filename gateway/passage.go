@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/gateway/wire"
 )
 
@@ -19,6 +20,8 @@ type Upstream interface {
 	// Open connects to one of them for the client whose connection is from and to the given addresses. info is the
 	// document of its first INFO; conn goes on behind it. It ends in bounded time.
 	Open(ctx context.Context, from, to net.Addr) (conn net.Conn, info []byte, err error)
+	// Probe reports whether one of them can be reached. It tries each of them once, in bounded time.
+	Probe(ctx context.Context) error
 	// Sign returns the signature that proves to a server with this nonce that its client comes by a proxy it trusts;
 	// empty: there is nothing to prove.
 	Sign(nonce string) string
@@ -52,8 +55,9 @@ type passage struct {
 
 	// blame is the reason of a connection whose client has sent what makes upstream hang up, with or without a word.
 	blame      atomic.Pointer[CloseReason]
-	maxPayload atomic.Int64 // of a message, as upstream says
-	lastHeard  atomic.Int64 // when something came from upstream, in Unix nanoseconds
+	offer      atomic.Pointer[auth.Offer] // what the client logs in with; nil: nothing yet, or it is not to be remembered
+	maxPayload atomic.Int64               // of a message, as upstream says
+	lastHeard  atomic.Int64               // when something came from upstream, in Unix nanoseconds
 
 	mu sync.Mutex
 	// The following are guarded by mu.
@@ -63,12 +67,18 @@ type passage struct {
 	silent  int       // checks in a row without a sound from upstream since the one before
 	checked time.Time // the last of them
 	ended   bool      // there is nothing more to send to upstream
+	learned bool      // the login is remembered
+	left    bool      // the connection of the client has ended
 }
 
 // openPassage opens the connection upstream of a gateway that has one. The reason says why the client cannot stay.
 func (c *client) openPassage() CloseReason {
 	s := c.server
 	if s.options.Upstream == nil {
+		return ""
+	}
+	if s.outage.joins(c) {
+		c.stand()
 		return ""
 	}
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ends with the client
@@ -88,6 +98,9 @@ func (c *client) openPassage() CloseReason {
 		if err = json.Unmarshal(doc, &info); err != nil {
 			_ = conn.Close()
 		}
+	}
+	if err != nil && ctx.Err() == nil && c.standAlone(err) {
+		return ""
 	}
 	if err != nil {
 		s.upstreamRefused.Add(1)
@@ -128,6 +141,9 @@ func (s *Server) rewritten(info wire.Info) wire.Info {
 
 // passageInfo is the first INFO of a client whose bytes go upstream.
 func (c *client) passageInfo() wire.Info {
+	if c.lone != nil {
+		return c.loneInfo()
+	}
 	if c.passage == nil {
 		info := c.server.currentInfo()
 		info.Nonce = string(newNonce()) // without one some clients do not wait for the reason

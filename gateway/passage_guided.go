@@ -133,19 +133,7 @@ func (c *client) guideMore(p *passage, raw, run []byte) (rest []byte, ok bool) {
 func (c *client) hold(p *passage, wait <-chan struct{}) bool {
 	p.g.held = true
 	defer func() { p.g.held = false }()
-	c.flush()
-	for {
-		select {
-		case <-wait:
-			return !c.closing.Load()
-		case <-c.gone:
-			return false
-		case <-c.tasked:
-			if !c.runTasks() {
-				return false
-			}
-		}
-	}
+	return c.await(wait)
 }
 
 // sentUp shows the guide a whole message, and publishes it here if that is its course.
@@ -256,7 +244,7 @@ func (c *client) received(p *passage, raw, run []byte) (rest []byte) {
 	}
 	if bytes.Equal(f.SID, ownSID) {
 		c.pass(run, true)
-		p.g.who.answer(data)
+		p.g.who.answer(f.Subject, data)
 		return nil
 	}
 	m := bus.Msg{Subject: f.Subject, Reply: f.Reply, Header: header, Data: data}

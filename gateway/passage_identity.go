@@ -1,13 +1,15 @@
 package gateway
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nuid"
 
 	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/gateway/wire"
@@ -19,7 +21,9 @@ type identity struct {
 	mu      sync.Mutex
 	id      UpstreamIdentity
 	perms   *auth.Permissions
-	asked   string // inbox of the question; empty: it cannot be asked
+	expires time.Duration // of the login, from now on; 0: never
+	size    int           // of the answer, in bytes
+	asked   string        // inbox of the question; empty: it cannot be asked
 	settled bool
 	known   chan struct{} // closed once settled
 	opens   func()        // makes the client a party here
@@ -34,19 +38,26 @@ const userInfoSubject = "$SYS.REQ.USER.INFO"
 func (w *identity) ask() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.asked = "_INBOX." + nuid.Next()
+	w.asked = "_INBOX." + rand.Text() // nobody else can tell it, and answer
 	return []byte("SUB " + w.asked + " " + string(ownSID) + wire.CRLF +
 		"UNSUB " + string(ownSID) + " 1" + wire.CRLF +
 		"PUB " + userInfoSubject + " " + w.asked + " 0" + wire.CRLF + wire.CRLF)
 }
 
-// answer takes the answer.
-func (w *identity) answer(data []byte) {
+// answer takes the answer. What the client has sent to itself under the same id is none.
+func (w *identity) answer(subject, data []byte) {
+	w.mu.Lock()
+	none := w.settled || w.asked == "" || string(subject) != w.asked
+	w.mu.Unlock()
+	if none {
+		return
+	}
 	var doc struct {
 		Data struct {
 			User        string              `json:"user"`
 			Account     string              `json:"account"`
 			Permissions *server.Permissions `json:"permissions"`
+			Expires     time.Duration       `json:"expires"`
 		} `json:"data"`
 	}
 	err := json.Unmarshal(data, &doc)
@@ -55,9 +66,10 @@ func (w *identity) answer(data []byte) {
 		perms, err = auth.NewPermissions(doc.Data.Permissions)
 	}
 	w.mu.Lock()
-	if err == nil && doc.Data.Account != "" {
+	// An INFO that names another account makes the answer somebody else's.
+	if err == nil && doc.Data.Account != "" && (w.id.Account == "" || w.id.Account == doc.Data.Account) {
 		w.id = UpstreamIdentity{Account: doc.Data.Account, User: doc.Data.User, Permitted: true}
-		w.perms = perms
+		w.perms, w.expires, w.size = perms, doc.Data.Expires, len(data)
 	}
 	w.mu.Unlock()
 	w.settle()
@@ -106,6 +118,9 @@ func (c *client) ID() uint64 { return c.cid }
 
 // Identity implements Traveler.
 func (c *client) Identity() (id UpstreamIdentity, known <-chan struct{}) {
+	if l := c.lone; l != nil { // under no lock: it may be asked while something is delivered
+		return *l.id.Load(), l.closed
+	}
 	w := &c.guided.g.who
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,13 +143,15 @@ func (c *client) attend(p *passage) {
 func (c *client) enter(p *passage) {
 	w := &p.g.who
 	w.mu.Lock()
-	id, perms := w.id, w.perms
+	id, perms, expires, size := w.id, w.perms, w.expires, w.size
 	w.mu.Unlock()
 	if id.Account == "" || c.bus != nil {
 		return
 	}
 	login := &auth.Login{Account: id.Account, User: id.User, Permissions: perms}
-	if !id.Permitted {
+	if id.Permitted {
+		c.learn(p, login, expires, size)
+	} else {
 		login.Permissions = nobody
 	}
 	c.mu.Lock()
@@ -181,8 +198,14 @@ func (c *client) passErr(p *passage, arg []byte) bool {
 			s.Unsubscribe(sid, 0)
 		}
 	}
+	if m, offer := c.server.options.Memory, p.offer.Load(); m != nil && offer != nil && slices.Contains(refusals, text) {
+		m.Refused(offer)
+	}
 	p.mu.Lock()
 	p.lastErr = text
 	p.mu.Unlock()
 	return true
 }
+
+// refusals are the texts of -ERR that say that a login is not, or no more, to be let in.
+var refusals = []string{errAuthorization, errAuthExpired, errAccountExpired, errAuthRevoked}

@@ -124,10 +124,19 @@ func (s *Server) Barrier(ctx context.Context) error {
 	var waits []<-chan struct{}
 	for _, c := range s.connected() {
 		p := c.currentPassage()
-		if p == nil {
+		alone := c.standsAlone() != nil
+		if p == nil && !alone {
 			continue
 		}
 		done := make(chan struct{})
+		if alone { // what its reader has decided is on the own bus once it comes to this
+			c.do(func() {
+				c.flush()
+				close(done)
+			})
+			waits = append(waits, either(done, c.gone))
+			continue
+		}
 		c.do(func() {
 			if !p.connected {
 				close(done)

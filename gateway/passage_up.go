@@ -194,7 +194,8 @@ func (c *client) drainClient(p *passage) {
 
 // passConnect notes what the client tells about itself on the way.
 func (c *client) passConnect(p *passage, arg []byte) {
-	if p.connected {
+	again := p.connected
+	if again {
 		p.subs.drop()
 		c.dropSession()
 	}
@@ -207,8 +208,11 @@ func (c *client) passConnect(p *passage, arg []byte) {
 		p.accuse(ReasonProtocolViolation)
 		return
 	}
-	told.Pass, told.Token, told.Sig, told.ProxySig, told.JWT = "", "", "", "", ""
 	c.options = told
+	c.useCookies()
+	p.offer.Store(c.offered(p, again))
+	c.options.Pass, c.options.Token, c.options.Sig, c.options.ProxySig, c.options.JWT = "", "", "", "", ""
+	told = c.options
 	p.headers = told.Headers && p.lastInfo().Headers
 	set := c.server.settings.Load()
 	c.mu.Lock()

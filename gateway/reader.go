@@ -71,7 +71,7 @@ func (c *client) run() {
 
 // consume handles everything that one read brought. False ends the connection.
 func (c *client) consume() bool {
-	ok := c.commands()
+	ok := c.arrivedAlone() && c.commands()
 	c.flush()
 	c.count()
 	if !ok || c.closing.Load() {

@@ -39,6 +39,8 @@ type Server struct {
 	talkers      *talkers
 	lastCID      atomic.Uint64
 
+	outage outage
+
 	stopped  chan struct{}  // closed when a shutdown begins
 	done     chan struct{}  // closed when one is over
 	running  sync.WaitGroup // accept loop, connections

@@ -94,6 +94,8 @@ func (c *client) deliverOne(d *bus.Delivery) (size int, ok bool) {
 	if p := c.guided; p != nil {
 		c.deliveredHere(p, d.Sub.SID)
 		p.guide.Delivered(m)
+	} else if l := c.lone; l != nil {
+		l.guide.Delivered(m)
 	}
 	return len(header) + len(m.Data), true
 }

@@ -105,6 +105,12 @@ type UpstreamStats struct {
 	Refused           int64 // clients turned away because no server could be reached
 	Lost              int64 // clients closed because their connection upstream ended
 	Stale             int64 // those among them whose server did not answer any more
+
+	Remembered   int       // logins
+	Alone        int       // clients that are served from here, since no server can be reached
+	Outage       time.Time // since when that is so; zero: it is not
+	Unremembered int64     // those among Refused that nobody remembered, or of whose account nothing is served from here
+	RefusedAlone int64     // messages of clients that are served from here alone, for what is not served here
 }
 
 // SlowConsumers returns the number of slow consumers of either kind.
@@ -126,7 +132,12 @@ func (s *Server) Stats() Stats {
 		Upstream: UpstreamStats{
 			BytesIn: s.upstreamIn.Load(), BytesOut: s.upstreamOut.Load(), Refused: s.upstreamRefused.Load(),
 			Lost: s.upstreamLost.Load(), Stale: s.upstreamStale.Load(),
+			Unremembered: s.unremembered.Load(), RefusedAlone: s.refusedAlone.Load(),
 		},
+	}
+	out.Upstream.Alone, out.Upstream.Outage = s.outage.state()
+	if m := s.options.Memory; m != nil {
+		out.Upstream.Remembered = m.Len()
 	}
 	if up := s.upstreamInfo.Load(); up != nil {
 		out.Version, out.JetStream, out.AuthRequired = up.Version, up.JetStream, up.AuthRequired
@@ -139,11 +150,11 @@ func (s *Server) Stats() Stats {
 	}
 	s.mu.Unlock()
 	for _, c := range s.connected() {
-		if session := c.currentSession(); session != nil {
-			out.Subscriptions += session.NumSubscriptions()
-		} else if p := c.currentPassage(); p != nil {
+		if p := c.currentPassage(); p != nil {
 			out.Subscriptions += p.subs.count()
 			out.Upstream.Connections++
+		} else if session := c.currentSession(); session != nil {
+			out.Subscriptions += session.NumSubscriptions()
 		}
 	}
 	return out

@@ -57,6 +57,7 @@ const (
 	// The following are this server's own.
 	ReasonUpstreamUnreachable CloseReason = "Upstream Unreachable"
 	ReasonUpstreamLost        CloseReason = "Upstream Connection Lost"
+	ReasonUpstreamBack        CloseReason = "Upstream Reachable Again"
 )
 
 // CloseReasons are all reasons.
@@ -66,6 +67,7 @@ var CloseReasons = []CloseReason{
 	ReasonMaxConnections, ReasonMaxAccountConns, ReasonMaxSubscriptions, ReasonMaxPayload, ReasonMaxControlLine,
 	ReasonShutdown, ReasonAuthExpired, ReasonCredentialsRevoked, ReasonNoRespondersNoHdrs, ReasonKicked,
 	ReasonProxyRequired, ReasonProxyNotTrusted, ReasonInternal, ReasonUpstreamUnreachable, ReasonUpstreamLost,
+	ReasonUpstreamBack,
 }
 
 // losesOutput tells the reasons after which there is no point in sending what is still queued.

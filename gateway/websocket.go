@@ -101,6 +101,9 @@ func (s *Server) WebsocketAddr() net.Addr {
 
 // authOf returns who decides about the client's login.
 func (set *settings) authOf(c *client) auth.Authenticator {
+	if c.lone != nil {
+		return c.server.options.Memory
+	}
 	if c.web {
 		return set.webAuth
 	}

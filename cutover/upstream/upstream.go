@@ -239,6 +239,17 @@ func (u *Upstream) attempt(
 	return conn, info, err
 }
 
+// Probe implements gateway.Upstream.
+func (u *Upstream) Probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, u.o.Timeout)
+	defer cancel()
+	conn, _, err := u.round(ctx, nil, nil)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err
+}
+
 // Check reports whether a server can be reached now, as far as that was not found out a moment ago. It is for probes.
 func (u *Upstream) Check(ctx context.Context) error {
 	u.check.Lock()
@@ -246,12 +257,7 @@ func (u *Upstream) Check(ctx context.Context) error {
 	if time.Since(u.checked) < checkExpiry {
 		return u.checkResult
 	}
-	ctx, cancel := context.WithTimeout(ctx, u.o.Timeout)
-	defer cancel()
-	conn, _, err := u.round(ctx, nil, nil)
-	if err == nil {
-		_ = conn.Close()
-	}
+	err := u.Probe(ctx)
 	u.checked, u.checkResult = time.Now(), err
 	return err
 }
