@@ -110,6 +110,10 @@ func (c *client) runTasks() bool {
 	c.tasks = nil
 	err := c.conn.SetReadDeadline(time.Time{})
 	c.mu.Unlock()
+	if c.closing.Load() { // the writer may be reading what is left, for a moment
+		_ = c.conn.SetReadDeadline(time.Now().Add(lingerTime))
+		return false
+	}
 	for _, task := range tasks {
 		if c.closing.Load() {
 			return false

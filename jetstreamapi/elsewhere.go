@@ -13,6 +13,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/jetstreamapi/jsapi"
+	"github.com/noetl/ehdb-gateway/subjects"
 )
 
 // While some streams of an account are served from here and others by the servers that they are moved from, what
@@ -70,6 +71,9 @@ type listed struct {
 
 // everything returns all streams that store a subject, by name.
 func (r *request) everything(ctx context.Context, e cutover.Elsewhere, subject string) ([]listed, error) {
+	if one := r.only(e, subject); one != nil {
+		return []listed{{name: one.name, here: one}}, nil
+	}
 	names, err := e.Names(ctx, r.acc.name, subject)
 	if err != nil {
 		return nil, err
@@ -87,6 +91,21 @@ func (r *request) everything(ctx context.Context, e cutover.Elsewhere, subject s
 	}
 	slices.SortFunc(all, func(x, y listed) int { return strings.Compare(x.name, y.name) })
 	return all, nil
+}
+
+// only returns the stream that is served from here and stores all of a subject, which no other stream can store then;
+// nil if there is none.
+func (r *request) only(e cutover.Elsewhere, subject string) *streamEntry {
+	if subject == "" {
+		return nil
+	}
+	for _, s := range r.acc.sortedStreams(subject) {
+		covers := func(filter string) bool { return subjects.SubsetOf(subject, filter) }
+		if e.Here(r.acc.name, s.name) && slices.ContainsFunc(s.config().Subjects, covers) {
+			return s
+		}
+	}
+	return nil
 }
 
 // wholeNames answers STREAM.NAMES.

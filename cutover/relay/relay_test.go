@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/relay"
 	"github.com/noetl/ehdb-gateway/cutover/upstream"
 	"github.com/noetl/ehdb-gateway/gateway"
+	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/internal/bus"
 	"github.com/noetl/ehdb-gateway/jetstreamapi"
 	"github.com/noetl/ehdb-gateway/storage"
@@ -38,12 +40,13 @@ func check(tb testing.TB, err error) {
 // site is a NATS server, a gateway in front of it, and the gateway's own JetStream.
 type site struct {
 	nats   *server.Server
+	o      *server.Options // of nats
 	gw     *gateway.Server
 	relay  *relay.Relay
 	router *bus.Router
 }
 
-func newSite(t *testing.T, o *server.Options) *site {
+func newSite(t *testing.T, o *server.Options, own ...nats.Option) *site {
 	t.Helper()
 	if o == nil {
 		o = &server.Options{}
@@ -56,8 +59,9 @@ func newSite(t *testing.T, o *server.Options) *site {
 	if !ns.ReadyForConnections(10 * time.Second) {
 		t.Fatal("nats-server is not ready")
 	}
-	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
-	s := &site{nats: ns, relay: relay.New(""), router: bus.NewRouter()}
+	o.Port = ns.Addr().(*net.TCPAddr).Port
+	s := &site{nats: ns, o: o, relay: relay.New(""), router: bus.NewRouter()}
+	t.Cleanup(s.stopNATS)
 
 	svc := jetstreamapi.New(jetstreamapi.Options{
 		Bus: s.router, Storage: storage.Options{Dir: t.TempDir(), Shards: 1}, ServerName: "S", ServerID: "SID",
@@ -70,9 +74,10 @@ func newSite(t *testing.T, o *server.Options) *site {
 	check(t, err)
 	up, err := upstream.New(upstream.Options{URLs: []*url.URL{to}})
 	check(t, err)
-	svc.SetElsewhere(&elsewhere{origin.Over(connect(t, ns.ClientURL()), origin.Options{Account: "$G"})})
+	svc.SetElsewhere(&elsewhere{origin.Over(connect(t, ns.ClientURL(), own...), origin.Options{Account: "$G"})})
 	s.gw, err = gateway.New(gateway.Options{
 		Server: &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT}, Bus: s.router, Upstream: up, Director: s.relay,
+		Memory: auth.NewMemory(time.Hour, false),
 	})
 	check(t, err)
 	check(t, s.gw.Start())
@@ -97,9 +102,24 @@ func (e *elsewhere) Usage(ctx context.Context, _ string) (*server.JetStreamAccou
 	return e.conn.Usage(ctx)
 }
 
-func connect(t *testing.T, at string) *nats.Conn {
+func (s *site) stopNATS() {
+	s.nats.Shutdown()
+	s.nats.WaitForShutdown()
+}
+
+func (s *site) startNATS(t *testing.T) {
 	t.Helper()
-	nc, err := nats.Connect(at)
+	ns, err := server.NewServer(s.o)
+	check(t, err)
+	ns.Start()
+	if s.nats = ns; !ns.ReadyForConnections(10 * time.Second) {
+		t.Fatal("nats-server is not ready")
+	}
+}
+
+func connect(t *testing.T, at string, o ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(at, o...)
 	check(t, err)
 	t.Cleanup(nc.Close)
 	return nc
