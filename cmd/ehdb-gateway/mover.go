@@ -58,7 +58,7 @@ func (m *mover) open(ctx context.Context) error {
 		Hooks: b.Hooks, CopyRate: int(b.CopyRate), Busy: m.busy, Copied: m.mirrors.Copied,
 		Conns: m.conns, Local: m.a.streams.svc.Cutover(), Relay: m.relay, Bus: m.a.router, Barrier: m.a.gw.Barrier,
 		Addrs: m.a.gw.UpstreamAddrs, Monitor: b.Monitor,
-		Servers: m.servers, Scrapes: m.scrapes.list, Shards: m.a.streams.svc.Placed,
+		Servers: m.servers, Outage: m.outage, Scrapes: m.scrapes.list, Shards: m.a.streams.svc.Placed,
 		Front: m.a.gw.ClientURL, Used: m.used,
 		Queues: func() []face.QueueGroup { return queues(m.a.gw) },
 		Server: m.a.gw.Stats().ServerName, Version: version(), Facts: logFacts{m.a.streams}, Faults: m.faults(),
@@ -189,6 +189,15 @@ func (m *mover) servers() []face.ServerState {
 		})
 	}
 	return out
+}
+
+// outage is how clients are served while no server can be reached; nil: one can, as far as it is known.
+func (m *mover) outage() *face.Outage {
+	up := m.a.gw.Stats().Upstream
+	if up.Outage.IsZero() {
+		return nil
+	}
+	return &face.Outage{Since: up.Outage, Clients: up.Alone}
 }
 
 // here reports whether the gateway has the say about a stream.

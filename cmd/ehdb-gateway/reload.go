@@ -197,6 +197,7 @@ func settings(now, next *config.Config) []setting {
 		{"bus.hooks", now.Bus.Hooks.Dir(), next.Bus.Hooks.Dir()},
 		{"bus.hook_timeout", now.Bus.Hooks.Timeout(), next.Bus.Hooks.Timeout()},
 		{"bus.connect_timeout", now.Bus.ConnectTimeout, next.Bus.ConnectTimeout},
+		{"bus.outage_logins", now.Bus.OutageLogins, next.Bus.OutageLogins},
 		{"bus.proxy_protocol", now.Bus.ProxyProtocol, next.Bus.ProxyProtocol},
 	}
 }

@@ -134,6 +134,9 @@ func (a *app) start(ctx context.Context) error {
 	}
 	if a.mover = newMover(a); a.mover != nil {
 		gwo.Director = a.mover.relay
+		if age := a.cfg.Bus.OutageLogins; age > 0 {
+			gwo.Memory = auth.NewMemory(age, a.cfg.Bus.ProxyProtocol)
+		}
 	}
 	gw, err := gateway.New(gwo)
 	if err != nil {

@@ -100,8 +100,15 @@ func (u *upstreams) banner(log *slog.Logger) {
 	}
 }
 
-// Check implements monitor.Upstream.
-func (u *upstreams) Check() error { return u.Upstream.Check(context.Background()) }
+// Check implements monitor.Upstream. Whoever keeps clients away from a server that is not ready must not do so while
+// they are served from here alone.
+func (u *upstreams) Check() error {
+	err := u.Upstream.Check(context.Background())
+	if err != nil && u.gw.ServesAlone() {
+		return nil
+	}
+	return err
+}
 
 // busVarz is "bus" in varz.
 type busVarz struct {
@@ -110,7 +117,16 @@ type busVarz struct {
 	Refused     int64        `json:"upstream_refused"`
 	Lost        int64        `json:"upstream_lost"`
 	Stale       int64        `json:"upstream_stale"`
+	Outage      *outageVarz  `json:"outage,omitempty"`
+	Remembered  int          `json:"logins_remembered"`
+	Unknown     int64        `json:"logins_unknown"`
 	Servers     []serverVarz `json:"upstream"`
+}
+
+// outageVarz is a time in which no server upstream can be reached, and clients are served from here alone.
+type outageVarz struct {
+	Since   time.Time `json:"since"`
+	Clients int       `json:"clients"`
 }
 
 // serverVarz is one server upstream.
@@ -126,6 +142,10 @@ func (u *upstreams) Bus() any {
 	s := u.gw.Stats().Upstream
 	v := busVarz{
 		Mode: u.cfg.Mode, Connections: s.Connections, Refused: s.Refused, Lost: s.Lost, Stale: s.Stale,
+		Remembered: s.Remembered, Unknown: s.Unremembered,
+	}
+	if !s.Outage.IsZero() {
+		v.Outage = &outageVarz{s.Outage.UTC(), s.Alone}
 	}
 	for _, up := range u.Stats() {
 		v.Servers = append(v.Servers, serverVarz{up.Name, up.Dials, up.Failures, up.LastErr})
@@ -206,6 +226,8 @@ func (u *upstreams) measured() metrics.Upstream {
 		//nolint:gosec // counters
 		Connections: uint64(s.Connections), BytesIn: uint64(s.BytesIn), BytesOut: uint64(s.BytesOut),
 		Refused: uint64(s.Refused), Lost: uint64(s.Lost), Stale: uint64(s.Stale), //nolint:gosec // counters
+		Outage: !s.Outage.IsZero(), Alone: s.Alone, Remembered: s.Remembered,
+		Unremembered: uint64(s.Unremembered), RefusedAlone: uint64(s.RefusedAlone), //nolint:gosec // counters
 	}
 	for _, up := range u.Stats() {
 		out.Servers = append(out.Servers, metrics.UpstreamServer{

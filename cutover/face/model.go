@@ -39,6 +39,7 @@ type Status struct {
 	Hooks    Hooks           `json:"hooks"`
 	Drills   []Drill         `json:"drills"`
 	Servers  []ServerState   `json:"servers"`
+	Outage   *Outage         `json:"outage,omitempty"` // nil: servers can be reached, as far as it is known
 	Bypass   []BypassState   `json:"bypass"`
 	Scrapes  []Scrape        `json:"scrapes"` // who reads the figures that autoscalers read, the latest first
 }
@@ -68,6 +69,12 @@ type ServerState struct {
 	Dials     uint64 `json:"dials"`
 	Failures  uint64 `json:"failures"`
 	LastError string `json:"last_error,omitempty"`
+}
+
+// Outage is a time in which no server can be reached, and clients are served from here alone.
+type Outage struct {
+	Since   time.Time `json:"since"`
+	Clients int       `json:"clients"`
 }
 
 // BypassState is who is connected to the servers around the gateway, in one account.

@@ -66,6 +66,8 @@ type Options struct {
 	Monitor []*url.URL
 	// Servers are the NATS servers, Scrapes who reads the figures of consumers; may be nil.
 	Servers func() []face.ServerState
+	// Outage is how clients are served while no server can be reached; nil: one can, as far as it is known.
+	Outage  func() *face.Outage
 	Scrapes func() []face.Scrape
 	// Queues are the queue groups of clients, Shards where a stream is in the log here, or would be; may be nil.
 	Queues func() []face.QueueGroup

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
@@ -46,6 +47,9 @@ func (p *Pilot) surroundings(ctx context.Context, st *face.Status) {
 	if p.o.Servers != nil {
 		st.Servers = p.o.Servers()
 	}
+	if p.o.Outage != nil {
+		st.Outage = p.o.Outage()
+	}
 	if p.o.Scrapes != nil {
 		st.Scrapes = p.o.Scrapes()
 	}
@@ -54,8 +58,29 @@ func (p *Pilot) surroundings(ctx context.Context, st *face.Status) {
 	}
 }
 
+// alone is the verdict while no server can be reached.
+func alone(st *face.Status) string {
+	var here, there []string
+	for i := range st.Streams {
+		if s := &st.Streams[i]; s.Authority == "ehdb" {
+			here = append(here, s.Scope.String())
+		} else {
+			there = append(there, s.Scope.String())
+		}
+	}
+	text := fmt.Sprintf("no NATS server can be reached since %s: %d clients are served from here alone: %s",
+		st.Outage.Since.Format(time.TimeOnly), st.Outage.Clients, strings.Join(here, ", "))
+	if len(there) > 0 {
+		text += "; NOT served: " + strings.Join(there, ", ")
+	}
+	return text
+}
+
 // verdict is one sentence about the worst there is.
 func verdict(st *face.Status) string {
+	if st.Outage != nil {
+		return alone(st)
+	}
 	here := 0
 	for i := range st.Streams {
 		s := &st.Streams[i]

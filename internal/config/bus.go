@@ -38,9 +38,12 @@ type Bus struct {
 	Hooks          *hook.Set     // the operator's programs at the turns of a cutover; nil: none
 	Observe        time.Duration // how long a flip is observed, and taken back if something fails; 0: not at all
 	ObserveGates   []string      // the gates that take it back
+	OutageLogins   time.Duration // how long logins are remembered, for when no server upstream can be reached; 0: not at all
 }
 
 const (
+	defaultOutage   = 24 * time.Hour
+	maxOutage       = 30 * 24 * time.Hour
 	defaultCopyRate = 64 << 20
 	defaultObserve  = time.Minute
 	maxObserve      = 24 * time.Hour
@@ -48,7 +51,10 @@ const (
 
 // defaultBus is what holds without the block.
 func defaultBus() Bus {
-	return Bus{CopyRate: defaultCopyRate, Observe: defaultObserve, ObserveGates: []string{"G4", "G10", "G11"}}
+	return Bus{
+		CopyRate: defaultCopyRate, Observe: defaultObserve, ObserveGates: []string{"G4", "G10", "G11"},
+		OutageLogins: defaultOutage,
+	}
 }
 
 const (
@@ -79,6 +85,7 @@ func (d *decoder) bus(v any) Bus {
 		"hooks":          func(f field) { hooks.at = f; f.text(&hooks.dir) },
 		"observe":        func(f field) { f.duration(&b.Observe, 0, maxObserve) },
 		"observe_gates":  func(f field) { b.ObserveGates = f.gates() },
+		"outage_logins":  func(f field) { f.duration(&b.OutageLogins, 0, maxOutage) },
 		"hook_timeout":   func(f field) { f.duration(&hooks.timeout, minHookTimeout, maxHookTimeout) },
 	})
 	b.Hooks = hooks.load()

@@ -236,6 +236,7 @@ func TestRefused(t *testing.T) {
 		"upstream with path":   {"bus { upstream: [\"nats://a/b\"] }", `only scheme, host and port mean something here`},
 		"no hooks":             {"bus { hooks: \"/no/such\" }", `bus.hooks: the folder with the hooks cannot be read`},
 		"bad observe":          {"bus { observe: 48h }", `bus.observe: 48h0m0s is not between 0s and 24h0m0s`},
+		"bad outage_logins":    {"bus { outage_logins: 1000h }", `bus.outage_logins: 1000h0m0s is not between 0s and 720h0m0s`},
 		"no such gate":         {"bus { observe_gates: [G4, G24] }", `bus.observe_gates[1]: "G24" is no gate: there are G1 to G23`},
 		"bad hook_timeout":     {"bus { hook_timeout: 3600 }", `bus.hook_timeout: 1h0m0s is not between 100ms and 10m0s`},
 		"bad monitor":          {"bus { monitor: \"nats://a\" }", `bus.monitor: "nats://a" is not the URL of a monitoring port`},

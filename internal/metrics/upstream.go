@@ -12,6 +12,11 @@ type Upstream struct {
 	BytesIn, BytesOut    uint64 // from and to the servers
 	Refused, Lost, Stale uint64
 	Servers              []UpstreamServer
+
+	Outage                     bool   // none can be reached, and clients are served from here alone
+	Alone                      int    // so many
+	Remembered                 int    // logins that could be
+	Unremembered, RefusedAlone uint64 // clients that could not, and messages that were for what is not served from here
 }
 
 // UpstreamServer is one of the servers.
@@ -58,6 +63,7 @@ func (c *collector) upstream(ch chan<- prometheus.Metric) {
 			u.Stale, counter,
 		},
 	})
+	c.outage(ch, &u)
 	bytes := desc("ehdb_upstream_bytes_total", "Bytes passed on.", "direction")
 	ch <- prometheus.MustNewConstMetric(bytes, counter, float64(u.BytesIn), "in")
 	ch <- prometheus.MustNewConstMetric(bytes, counter, float64(u.BytesOut), "out")
@@ -73,4 +79,31 @@ func (c *collector) upstream(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(failures, counter, float64(s.Failures), s.Name)
 		ch <- prometheus.MustNewConstMetric(up, gauge, reachable, s.Name)
 	}
+}
+
+// outage sends what is counted about clients that are served from here alone.
+func (c *collector) outage(ch chan<- prometheus.Metric, u *Upstream) {
+	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
+	active := uint64(0)
+	if u.Outage {
+		active = 1
+	}
+	send(ch, []value{
+		{
+			"ehdb_outage_active", "1 while no server upstream can be reached and clients are served from here alone, else 0.",
+			active, gauge,
+		},
+		//nolint:gosec // counts
+		{"ehdb_outage_clients", "Clients that are served from here alone.", uint64(u.Alone), gauge},
+		//nolint:gosec // counts
+		{"ehdb_outage_logins", "Logins that are remembered, to be served from here alone.", uint64(u.Remembered), gauge},
+		{
+			"ehdb_outage_unknown_logins_total", "Clients turned away since nobody remembered their login, or nothing of " +
+				"their account is served from here.", u.Unremembered, counter,
+		},
+		{
+			"ehdb_outage_refused_messages_total", "Messages of clients that are served from here alone, refused since what " +
+				"they were for is served by the servers.", u.RefusedAlone, counter,
+		},
+	})
 }
