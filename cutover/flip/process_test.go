@@ -24,6 +24,7 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/relay"
 	"github.com/noetl/ehdb-gateway/cutover/upstream"
 	"github.com/noetl/ehdb-gateway/gateway"
+	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/internal/bus"
 	"github.com/noetl/ehdb-gateway/jetstreamapi"
 	"github.com/noetl/ehdb-gateway/storage"
@@ -92,6 +93,7 @@ func beGateway() error {
 	}
 	gw, err := gateway.New(gateway.Options{
 		Server: &server.Options{Host: "127.0.0.1", Port: port}, Bus: router, Upstream: up, Director: director,
+		Memory: auth.NewMemory(time.Hour, false),
 	})
 	if err != nil {
 		return err
