@@ -115,9 +115,7 @@ func TestAlone(t *testing.T) {
 		u := s.gw.Stats().Upstream
 		return u.Alone, u.Remembered, u.Refused
 	}
-	if alone, remembered, _ := stats(); alone != 0 || remembered != 2 {
-		t.Fatalf("%d stand alone, %d are remembered", alone, remembered)
-	}
+	eventually(t, "both are remembered", func() bool { alone, remembered, _ := stats(); return alone == 0 && remembered == 2 })
 
 	s.stopNATS()
 	came(t, back, 4*time.Second)
@@ -264,6 +262,7 @@ func TestAloneMoves(t *testing.T) {
 	s.request(t, "$JS.API.STREAM.CREATE.ORDERS", ordersConfig)
 	s.served(t, "$G", relay.Here, relay.Upstream)
 	nc, back, _ := s.steady(t)
+	eventually(t, "it is remembered", func() bool { return s.gw.Stats().Upstream.Remembered == 1 })
 	js, err := nc.JetStream()
 	check(t, err)
 	s.stopNATS()
