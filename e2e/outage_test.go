@@ -46,7 +46,9 @@ authorization { users: [
 bus { mode: shadow, profile: drill, upstream: [%q], monitor: [%q], accounts { "$G": { user: own, password: own } } }`,
 		ns.url(), ns.page())))
 	patient := []nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond)}
-	alice, ctx := jetStream(t, connect(t, p.URL, append(patient, nats.UserInfo("alice", "secret"))...))
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	alice, _ := jetStream(t, connect(t, p.URL, append(patient, nats.UserInfo("alice", "secret"))...))
 	bob, _ := jetStream(t, connect(t, p.URL, append(patient, nats.Nkey(public, key.Sign))...))
 	for _, name := range []string{"orders", "audit"} {
 		_, err = bob.CreateStream(ctx, jetstream.StreamConfig{Name: strings.ToUpper(name), Subjects: []string{name + ".>"}})
@@ -56,6 +58,7 @@ bus { mode: shadow, profile: drill, upstream: [%q], monitor: [%q], accounts { "$
 	noErr(t, err)
 	worker, err := alice.CreateConsumer(ctx, "ORDERS", jetstream.ConsumerConfig{Durable: "W", AckPolicy: jetstream.AckExplicitPolicy})
 	noErr(t, err)
+	const before, all = 110, 131 // gates want a hundred
 	publish := func(n int, text string) {
 		t.Helper()
 		for i := range n {
@@ -63,11 +66,13 @@ bus { mode: shadow, profile: drill, upstream: [%q], monitor: [%q], accounts { "$
 			noErr(t, err)
 		}
 	}
-	publish(20, "before ")
+	publish(before, "before ")
 	_, err = alice.Publish(ctx, "audit.a", nil)
 	noErr(t, err)
-	_, err = kv.PutString(ctx, "k", "before")
-	noErr(t, err)
+	for i := range before {
+		_, err = kv.PutString(ctx, fmt.Sprint("k", i), "before")
+		noErr(t, err)
+	}
 	ctlBin := buildCtl(t)
 	operator := []string{"--server", p.Monitor, "--token-file", filepath.Join(dir, "ehdb-cutover", "operator.token")}
 	run := func(args ...string) (string, error) {
@@ -78,7 +83,7 @@ bus { mode: shadow, profile: drill, upstream: [%q], monitor: [%q], accounts { "$
 		return out, nil
 	}
 	for _, stream := range []string{"ORDERS", "KV_B"} {
-		until(t, "the flip of "+stream, time.Minute, func() error {
+		until(t, "the flip of "+stream, 2*time.Minute, func() error {
 			_, err := run(append(flipArgs("--observe", "0"), "--scope", stream)...)
 			return err
 		})
@@ -94,18 +99,18 @@ bus { mode: shadow, profile: drill, upstream: [%q], monitor: [%q], accounts { "$
 	})
 	t.Logf("the first publish %v after the server was killed", time.Since(killed).Round(time.Millisecond))
 	publish(20, "during ")
-	b, err := worker.Fetch(41, jetstream.FetchMaxWait(5*time.Second))
+	b, err := worker.Fetch(all, jetstream.FetchMaxWait(5*time.Second))
 	noErr(t, err)
 	taken := 0
 	for m := range b.Messages() {
 		noErr(t, m.DoubleAck(ctx))
 		taken++
 	}
-	if taken != 41 {
+	if taken != all {
 		t.Errorf("%d messages taken: %v", taken, b.Error())
 	}
-	until(t, "a key", 10*time.Second, func() error { _, err := kv.PutString(ctx, "k", "during"); return err })
-	if e, err := kv.Get(ctx, "k"); err != nil || string(e.Value()) != "during" {
+	until(t, "a key", 10*time.Second, func() error { _, err := kv.PutString(ctx, "k1", "during"); return err })
+	if e, err := kv.Get(ctx, "k1"); err != nil || string(e.Value()) != "during" {
 		t.Errorf("a key: %v, %v", e, err)
 	}
 	var api *jetstream.APIError
@@ -137,26 +142,32 @@ bus { mode: shadow, profile: drill, upstream: [%q], monitor: [%q], accounts { "$
 	if status, body := page(t, p.Monitor+"/api/v1/lag/$G/ORDERS/W"); status != http.StatusOK {
 		t.Errorf("lag: %d %s", status, body)
 	}
-	if text := feedOnce(t, p.Monitor+"/feed/$G/ORDERS?deliver=last", "alice", "secret"); !strings.Contains(text, "id: 41") {
+	last := fmt.Sprint("id: ", all)
+	if text := feedOnce(t, p.Monitor+"/feed/$G/ORDERS?deliver=last", "alice", "secret", last); !strings.Contains(text, last) {
 		t.Errorf("feed: %s", text)
 	}
-	if text := feedOnce(t, p.Monitor+"/feed/$G/ORDERS?deliver=last", "alice", "guess"); !strings.Contains(text, "503") {
+	if text := feedOnce(t, p.Monitor+"/feed/$G/ORDERS?deliver=last", "alice", "guess", last); !strings.Contains(text, "503") {
 		t.Errorf("feed: %s", text)
 	}
 
 	ns.start()
-	until(t, "what is not here", 20*time.Second, func() error { _, err := alice.Publish(ctx, "audit.a", nil); return err })
+	until(t, "what is not here", 20*time.Second, func() error {
+		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		_, err := alice.Publish(limited, "audit.a", nil)
+		return err
+	})
 	until(t, "a rollback", time.Minute, func() error { _, err := run("rollback", "--scope", "ORDERS"); return err })
 	until(t, "another", time.Minute, func() error { _, err := run("rollback", "--scope", "KV_B"); return err })
 	direct, _ := jetStream(t, connect(t, ns.url(), nats.UserInfo("own", "own")))
 	s, err := direct.Stream(ctx, "ORDERS")
 	noErr(t, err)
-	for seq := uint64(1); seq <= 41; seq++ {
+	for seq := uint64(1); seq <= all; seq++ {
 		want := fmt.Sprint("before ", seq-1)
-		if seq == 21 {
+		if seq == before+1 {
 			want = "during"
-		} else if seq > 21 {
-			want = fmt.Sprint("during ", seq-22)
+		} else if seq > before+1 {
+			want = fmt.Sprint("during ", seq-before-2)
 		}
 		m, err := s.GetMsg(ctx, seq)
 		noErr(t, err)
@@ -166,12 +177,12 @@ bus { mode: shadow, profile: drill, upstream: [%q], monitor: [%q], accounts { "$
 	}
 	c, err := direct.Consumer(ctx, "ORDERS", "W")
 	noErr(t, err)
-	if i := c.CachedInfo(); s.CachedInfo().State.LastSeq != 41 || i.NumPending != 0 || i.NumAckPending != 0 {
+	if i := c.CachedInfo(); s.CachedInfo().State.LastSeq != all || i.NumPending != 0 || i.NumAckPending != 0 {
 		t.Errorf("the servers have %+v, %+v", s.CachedInfo().State, i)
 	}
 	dkv, err := direct.KeyValue(ctx, "B")
 	noErr(t, err)
-	if e, err := dkv.Get(ctx, "k"); err != nil || string(e.Value()) != "during" {
+	if e, err := dkv.Get(ctx, "k1"); err != nil || string(e.Value()) != "during" {
 		t.Errorf("a key on the servers: %v, %v", e, err)
 	}
 	if _, metrics = page(t, p.Monitor+"/metrics"); !strings.Contains(metrics, "ehdb_outage_active 0\n") {
@@ -179,8 +190,8 @@ bus { mode: shadow, profile: drill, upstream: [%q], monitor: [%q], accounts { "$
 	}
 }
 
-// feedOnce returns the beginning of a feed, or the status of what is none.
-func feedOnce(t *testing.T, url, user, password string) string {
+// feedOnce returns the beginning of a feed, up to a text, or the status of what is none.
+func feedOnce(t *testing.T, url, user, password, upto string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	noErr(t, err)
@@ -193,7 +204,7 @@ func feedOnce(t *testing.T, url, user, password string) string {
 	}
 	var text strings.Builder
 	buf := make([]byte, 1<<10)
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && !strings.Contains(text.String(), "id: "); {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && !strings.Contains(text.String(), upto); {
 		n, err := resp.Body.Read(buf)
 		text.Write(buf[:n])
 		if errors.Is(err, io.EOF) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/gateway/wire"
+	"github.com/noetl/ehdb-gateway/internal/bus"
 )
 
 // lone is what a client has that is served from here alone while no server upstream can be reached: like a client of a
@@ -21,6 +22,7 @@ import (
 type lone struct {
 	id     atomic.Pointer[UpstreamIdentity] // nil before its CONNECT
 	closed chan struct{}                    // always
+	msg    bus.Msg                          // that the guide is shown; the reader's
 
 	mu    sync.Mutex
 	guide Guide // nil before its CONNECT
@@ -140,6 +142,9 @@ func (c *client) allowedAlone(cmd *wire.Command) bool {
 			continue
 		}
 		if refused == nil {
+			m := &c.lone.msg
+			*m = bus.Msg{Subject: cmd.Subject, Reply: cmd.Reply, Header: cmd.Header(), Data: cmd.Data()}
+			guide.Sent(m)
 			return true
 		}
 		c.server.refusedAlone.Add(1)

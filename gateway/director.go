@@ -45,8 +45,8 @@ type Guide interface {
 	// passes with another header or payload if Received has changed m. m is borrowed.
 	Received(m *bus.Msg) Course
 	// Alone is asked, in place of Up and Down, about a message of a client that is served from here alone, while no
-	// server upstream can be reached. It goes to this server's own bus, which Sent is shown then, or is refused. A channel
-	// means that it has to wait, as with Up.
+	// server upstream can be reached. It goes to this server's own bus, and Sent is shown it, or it is refused. A
+	// channel means that it has to wait, as with Up.
 	Alone(subject, reply []byte) (refused *Refusal, wait <-chan struct{})
 	// Delivered shows a message of this server's own bus as it is queued for the client. It must not block. m is
 	// borrowed.

@@ -42,18 +42,12 @@ func (c *client) publish(cmd *wire.Command) {
 		}
 		return
 	}
-	if c.lone != nil && !c.allowedAlone(cmd) {
-		return
-	}
 	if c.options.Verbose {
 		c.flush()
 		c.enqueue(wire.OK)
 	}
 	m := &c.msg
 	m.Subject, m.Reply, m.Header, m.Data = cmd.Subject, cmd.Reply, cmd.Header(), cmd.Data()
-	if c.lone != nil {
-		c.lone.guide.Sent(m)
-	}
 	c.published = true
 	if trace != nil {
 		c.walk(trace, m)
@@ -126,7 +120,7 @@ func (c *client) mayPublish(cmd *wire.Command) bool {
 		c.fault("Publish Violation - Reply {reply}", quoted("reply", cmd.Reply))
 		return false
 	}
-	return true
+	return c.lone == nil || c.allowedAlone(cmd)
 }
 
 func (c *client) publishViolation(subject []byte) {

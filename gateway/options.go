@@ -23,8 +23,8 @@ type Options struct {
 	Upstream Upstream
 	// Director, if not nil, has a say in what passes to and from Upstream. What it keeps here goes over Bus.
 	Director Director
-	// Memory, if not nil, remembers the logins that Upstream has accepted. While no server upstream can be reached, their
-	// clients are served over Bus what Director has the say about.
+	// Memory, if not nil, remembers the logins that Upstream has accepted. While no server upstream can be reached,
+	// their clients are served over Bus what Director has the say about.
 	Memory *auth.Memory
 	// Logger takes the log; nil discards it.
 	Logger *slog.Logger

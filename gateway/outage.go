@@ -111,7 +111,10 @@ func (s *Server) probe() {
 		}
 	})
 	alone := time.Now()
-	for pause := minProbe; s.sleep(rand.N(pause/2) + pause/2); pause = min(2*pause, maxProbe) { //nolint:mnd,gosec // spread
+	for pause := minProbe; ; pause = min(2*pause, maxProbe) { //nolint:mnd // doubles
+		if !s.sleep(rand.N(pause/2) + pause/2) { //nolint:mnd,gosec // spread around the pause
+			return
+		}
 		if s.options.Upstream.Probe(ctx) == nil {
 			s.handBack()
 			return
@@ -145,7 +148,7 @@ const (
 )
 
 // answersTime is how long a client that is closed gets answers to what it has sent.
-const answersTime = 250 * time.Millisecond
+const answersTime = 50 * time.Millisecond
 
 // comeBack closes a client that stood alone, between two reads: nothing more of it is taken, and what was taken is
 // answered, as far as that is a matter of a moment. The reader calls it.

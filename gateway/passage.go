@@ -55,7 +55,7 @@ type passage struct {
 
 	// blame is the reason of a connection whose client has sent what makes upstream hang up, with or without a word.
 	blame      atomic.Pointer[CloseReason]
-	offer      atomic.Pointer[auth.Offer] // what the client logs in with; nil: nothing yet, or it is not to be remembered
+	offer      atomic.Pointer[auth.Offer] // what the client logs in with; nil: nothing that is to be remembered
 	maxPayload atomic.Int64               // of a message, as upstream says
 	lastHeard  atomic.Int64               // when something came from upstream, in Unix nanoseconds
 

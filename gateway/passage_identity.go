@@ -198,8 +198,8 @@ func (c *client) passErr(p *passage, arg []byte) bool {
 			s.Unsubscribe(sid, 0)
 		}
 	}
-	if m, offer := c.server.options.Memory, p.offer.Load(); m != nil && offer != nil && slices.Contains(refusals, text) {
-		m.Refused(offer)
+	if offer := p.offer.Load(); offer != nil && slices.Contains(refusals, text) {
+		c.server.options.Memory.Refused(offer)
 	}
 	p.mu.Lock()
 	p.lastErr = text

@@ -109,7 +109,7 @@ type UpstreamStats struct {
 	Remembered   int       // logins
 	Alone        int       // clients that are served from here, since no server can be reached
 	Outage       time.Time // since when that is so; zero: it is not
-	Unremembered int64     // those among Refused that nobody remembered, or of whose account nothing is served from here
+	Unremembered int64     // of Refused: nobody remembered them, or nothing of their account is served from here
 	RefusedAlone int64     // messages of clients that are served from here alone, for what is not served here
 }
 

@@ -133,10 +133,7 @@ func (a *app) start(ctx context.Context) error {
 		gwo.Upstream = a.nats
 	}
 	if a.mover = newMover(a); a.mover != nil {
-		gwo.Director = a.mover.relay
-		if age := a.cfg.Bus.OutageLogins; age > 0 {
-			gwo.Memory = auth.NewMemory(age, a.cfg.Bus.ProxyProtocol)
-		}
+		gwo.Director, gwo.Memory = a.mover.relay, newMemory(&a.cfg.Bus)
 	}
 	gw, err := gateway.New(gwo)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/drill"
 	"github.com/noetl/ehdb-gateway/cutover/upstream"
 	"github.com/noetl/ehdb-gateway/gateway"
+	"github.com/noetl/ehdb-gateway/gateway/auth"
 	"github.com/noetl/ehdb-gateway/gateway/monitor"
 	"github.com/noetl/ehdb-gateway/internal/config"
 	"github.com/noetl/ehdb-gateway/internal/metrics"
@@ -67,6 +68,14 @@ func newUpstreams(a *app) (*upstreams, error) {
 		return nil, err
 	}
 	return &upstreams{Upstream: u, cfg: cfg}, nil
+}
+
+// newMemory returns what remembers the logins that the servers have accepted; nil: nothing does.
+func newMemory(b *config.Bus) *auth.Memory {
+	if b.OutageLogins == 0 {
+		return nil
+	}
+	return auth.NewMemory(b.OutageLogins, b.ProxyProtocol)
 }
 
 // own tells the address that the gateway itself listens on.
@@ -226,7 +235,7 @@ func (u *upstreams) measured() metrics.Upstream {
 		//nolint:gosec // counters
 		Connections: uint64(s.Connections), BytesIn: uint64(s.BytesIn), BytesOut: uint64(s.BytesOut),
 		Refused: uint64(s.Refused), Lost: uint64(s.Lost), Stale: uint64(s.Stale), //nolint:gosec // counters
-		Outage: !s.Outage.IsZero(), Alone: s.Alone, Remembered: s.Remembered,
+		Outage: !s.Outage.IsZero(), Alone: uint64(s.Alone), Remembered: uint64(s.Remembered), //nolint:gosec // counts
 		Unremembered: uint64(s.Unremembered), RefusedAlone: uint64(s.RefusedAlone), //nolint:gosec // counters
 	}
 	for _, up := range u.Stats() {

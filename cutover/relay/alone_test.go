@@ -18,15 +18,15 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/relay"
 )
 
-// served says in which state the streams ORDERS and AUDIT of an account are.
-func (s *site) served(t *testing.T, account string, orders, audit relay.State) {
+// served says in which state the stream ORDERS of an account is. AUDIT is with the servers.
+func (s *site) served(t *testing.T, account string, orders relay.State) {
 	t.Helper()
 	route := func(name, subject string, state relay.State) relay.Route {
 		scope := relay.NewScope(cutover.Scope{Account: account, Stream: name}, relay.Options{})
 		return relay.Route{Scope: scope, State: state, Subjects: []string{subject}}
 	}
 	tb, err := relay.NewTable(1, []relay.Route{
-		route("ORDERS", "orders.>", orders), route("AUDIT", "audit.>", audit),
+		route("ORDERS", "orders.>", orders), route("AUDIT", "audit.>", relay.Upstream),
 	}, false)
 	check(t, err)
 	s.relay.Use(tb)
@@ -105,7 +105,7 @@ func TestAlone(t *testing.T) {
 	_, err = js.AddStream(&nats.StreamConfig{Name: "AUDIT", Subjects: []string{"audit.>"}})
 	check(t, err)
 	s.request(t, "$JS.API.STREAM.CREATE.ORDERS", ordersConfig) // is served from here from now on
-	s.served(t, "$G", relay.Here, relay.Upstream)
+	s.served(t, "$G", relay.Here)
 	for range 3 {
 		_, err = js.Publish("orders.a", []byte("before"))
 		check(t, err)
@@ -242,7 +242,7 @@ func refusedAlone(t *testing.T, js nats.JetStreamContext, nc *nats.Conn, told *r
 // TestAloneNothingHere: with no stream served from here, clients are turned away as they always were.
 func TestAloneNothingHere(t *testing.T) {
 	s := newSite(t, nil)
-	s.served(t, "$G", relay.Upstream, relay.Upstream)
+	s.served(t, "$G", relay.Upstream)
 	nc, _, _ := s.steady(t)
 	s.stopNATS()
 	eventually(t, "it is gone", func() bool { return !nc.IsConnected() })
@@ -260,7 +260,7 @@ func TestAloneNothingHere(t *testing.T) {
 func TestAloneMoves(t *testing.T) {
 	s := newSite(t, nil)
 	s.request(t, "$JS.API.STREAM.CREATE.ORDERS", ordersConfig)
-	s.served(t, "$G", relay.Here, relay.Upstream)
+	s.served(t, "$G", relay.Here)
 	nc, back, _ := s.steady(t)
 	eventually(t, "it is remembered", func() bool { return s.gw.Stats().Upstream.Remembered == 1 })
 	js, err := nc.JetStream()
@@ -269,7 +269,7 @@ func TestAloneMoves(t *testing.T) {
 	came(t, back, 4*time.Second)
 	_, err = js.Publish("orders.a", nil)
 	check(t, err)
-	s.served(t, "$G", relay.HeldHere, relay.Upstream)
+	s.served(t, "$G", relay.HeldHere)
 	done := make(chan error, 1)
 	go func() {
 		_, err := js.Publish("orders.a", nil)
@@ -282,7 +282,7 @@ func TestAloneMoves(t *testing.T) {
 	case <-time.After(100 * time.Millisecond):
 	}
 	check(t, s.gw.Barrier(t.Context()))
-	s.served(t, "$G", relay.Upstream, relay.Upstream)
+	s.served(t, "$G", relay.Upstream)
 	if err := <-done; err == nil || !strings.Contains(err.Error(), "stream ORDERS is served by the NATS servers") {
 		t.Errorf("a publish to a stream that the servers have again: %v", err)
 	}
@@ -295,7 +295,7 @@ func TestAloneMoves(t *testing.T) {
 func TestAloneRefused(t *testing.T) {
 	o := &server.Options{Users: []*server.User{{Username: "alice", Password: "secret"}, {Username: "own", Password: "own"}}}
 	s := newSite(t, o, nats.UserInfo("own", "own"))
-	s.served(t, "$G", relay.Here, relay.Upstream)
+	s.served(t, "$G", relay.Here)
 	connect(t, s.gw.ClientURL(), nats.UserInfo("own", "own"))
 	s.steady(t, nats.UserInfo("alice", "secret"))
 	eventually(t, "both are remembered", func() bool { return s.gw.Stats().Upstream.Remembered == 2 })
@@ -339,7 +339,7 @@ func TestAloneCreds(t *testing.T) {
 	}
 	s := newSite(t, &server.Options{TrustedKeys: []string{operatorPublic}, AccountResolver: resolver, SystemAccount: systemPublic},
 		user(system, time.Now().Add(time.Hour)))
-	s.served(t, account, relay.Here, relay.Upstream)
+	s.served(t, account, relay.Here)
 	known, soon := user(accountKey, time.Now().Add(time.Hour)), user(accountKey, time.Now().Add(3*time.Second))
 	nc, back, _ := s.steady(t, known)
 	check(t, connect(t, s.gw.ClientURL(), soon, nats.NoReconnect()).Flush())

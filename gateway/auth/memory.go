@@ -20,7 +20,7 @@ const (
 )
 
 // ErrNotRemembered is a login that a Memory does not have.
-var ErrNotRemembered = errors.New("nobody has logged in like this by way of this process lately, as far as is remembered")
+var ErrNotRemembered = errors.New("nobody has logged in like this by way of this process lately, as far as known")
 
 // Memory remembers the logins that others have accepted, so that whoever comes again while they cannot be asked is let
 // in as they would. It is in RAM alone, and holds no secret: of what was offered it keeps a digest under a key of its
@@ -50,6 +50,15 @@ type remembered struct {
 	seen  time.Time // when it was known to hold last, if none has
 }
 
+// at returns what an element of Memory.order is.
+func at(e *list.Element) *remembered {
+	r, ok := e.Value.(*remembered)
+	if !ok {
+		panic("auth: an element that is no login")
+	}
+	return r
+}
+
 // Offer is what a client has offered, as a Memory knows it again.
 type Offer struct {
 	id    digest
@@ -60,8 +69,6 @@ type Offer struct {
 
 // NewMemory returns one that forgets what was not known to hold for longer than age. address: those who decide were
 // told the clients' addresses, so a login counts for the address it came from.
-//
-//nolint:revive // address is one of two ways
 func NewMemory(age time.Duration, address bool) *Memory {
 	m := &Memory{age: age, address: address, logins: make(map[digest]*list.Element)}
 	_, _ = rand.Read(m.key[:]) // never fails
@@ -117,7 +124,7 @@ func (m *Memory) Learn(o *Offer, login *Login, size int) {
 	defer m.mu.Unlock()
 	r := &remembered{id: o.id}
 	if e := m.logins[o.id]; e != nil {
-		r = e.Value.(*remembered) //nolint:forcetypeassert // the list is ours
+		r = at(e)
 		m.order.MoveToFront(e)
 	} else {
 		m.logins[o.id] = m.order.PushFront(r)
@@ -138,7 +145,7 @@ func (m *Memory) Left(o *Offer) {
 	if e == nil {
 		return
 	}
-	r := e.Value.(*remembered) //nolint:forcetypeassert // the list is ours
+	r := at(e)
 	r.here = max(r.here-1, 0)
 	r.seen = time.Now()
 	m.order.MoveToFront(e)
@@ -159,7 +166,8 @@ func (m *Memory) Refused(o *Offer) {
 
 // drop forgets a login. m.mu is held.
 func (m *Memory) drop(e *list.Element) {
-	r := m.order.Remove(e).(*remembered) //nolint:forcetypeassert // the list is ours
+	r := at(e)
+	m.order.Remove(e)
 	m.bytes -= r.size
 	delete(m.logins, r.id)
 }
@@ -170,7 +178,7 @@ func (m *Memory) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for e := m.order.Back(); e != nil; e = m.order.Back() { // the one that was seen longest ago
-		if r := e.Value.(*remembered); now.Before(m.end(r, now)) { //nolint:forcetypeassert // the list is ours
+		if now.Before(m.end(at(e), now)) {
 			break
 		}
 		m.drop(e)
@@ -211,7 +219,7 @@ func (m *Memory) Authenticate(c *Credentials) (*Login, error) {
 	if err := o.proved(); err != nil {
 		return nil, err
 	}
-	r := e.Value.(*remembered) //nolint:forcetypeassert // the list is ours
+	r := at(e)
 	login := *r.login
 	if claims != nil {
 		end, ok := deadlineOf(claims, now)

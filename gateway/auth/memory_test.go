@@ -75,9 +75,17 @@ func TestMemoryOfSecrets(t *testing.T) {
 	m.wants(t, known, "A")
 	m.wants(t, &Credentials{Token: "token"}, "T")
 	for _, other := range []*Credentials{
-		{}, {User: "alice"}, {User: "alice", Password: "secret2"}, {User: "alicesecret"}, {User: "alices", Password: "ecret"},
-		{User: "bob", Password: "secret"}, {Token: "secret"}, {User: "token"}, {Password: "token"},
-		{User: "alice", Password: "secret", Token: "token"}, {JWT: "token"},
+		{},
+		{User: "alice"},
+		{User: "alice", Password: "secret2"},
+		{User: "alicesecret"},
+		{User: "alices", Password: "ecret"},
+		{User: "bob", Password: "secret"},
+		{Token: "secret"},
+		{User: "token"},
+		{Password: "token"},
+		{User: "alice", Password: "secret", Token: "token"},
+		{JWT: "token"},
 	} {
 		m.wants(t, other, "")
 	}

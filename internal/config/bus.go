@@ -38,7 +38,7 @@ type Bus struct {
 	Hooks          *hook.Set     // the operator's programs at the turns of a cutover; nil: none
 	Observe        time.Duration // how long a flip is observed, and taken back if something fails; 0: not at all
 	ObserveGates   []string      // the gates that take it back
-	OutageLogins   time.Duration // how long logins are remembered, for when no server upstream can be reached; 0: not at all
+	OutageLogins   time.Duration // how long logins are remembered, for when no server can be reached; 0: not at all
 }
 
 const (

@@ -14,8 +14,8 @@ type Upstream struct {
 	Servers              []UpstreamServer
 
 	Outage                     bool   // none can be reached, and clients are served from here alone
-	Alone                      int    // so many
-	Remembered                 int    // logins that could be
+	Alone                      uint64 // so many
+	Remembered                 uint64 // logins that could be
 	Unremembered, RefusedAlone uint64 // clients that could not, and messages that were for what is not served from here
 }
 
@@ -90,20 +90,19 @@ func (c *collector) outage(ch chan<- prometheus.Metric, u *Upstream) {
 	}
 	send(ch, []value{
 		{
-			"ehdb_outage_active", "1 while no server upstream can be reached and clients are served from here alone, else 0.",
+			"ehdb_outage_active", "1 while no server upstream can be reached and clients are served from here alone.",
 			active, gauge,
 		},
-		//nolint:gosec // counts
-		{"ehdb_outage_clients", "Clients that are served from here alone.", uint64(u.Alone), gauge},
-		//nolint:gosec // counts
-		{"ehdb_outage_logins", "Logins that are remembered, to be served from here alone.", uint64(u.Remembered), gauge},
+		{"ehdb_outage_clients", "Clients that are served from here alone.", u.Alone, gauge},
+		{"ehdb_outage_logins", "Logins that are remembered, for such a time.", u.Remembered, gauge},
 		{
-			"ehdb_outage_unknown_logins_total", "Clients turned away since nobody remembered their login, or nothing of " +
-				"their account is served from here.", u.Unremembered, counter,
+			"ehdb_outage_unknown_logins_total",
+			"Clients turned away meanwhile: their login was not remembered, or nothing of their account is here.",
+			u.Unremembered, counter,
 		},
 		{
-			"ehdb_outage_refused_messages_total", "Messages of clients that are served from here alone, refused since what " +
-				"they were for is served by the servers.", u.RefusedAlone, counter,
+			"ehdb_outage_refused_messages_total",
+			"Messages refused meanwhile, since what they were for is served by the servers.", u.RefusedAlone, counter,
 		},
 	})
 }
