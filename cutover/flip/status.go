@@ -77,6 +77,9 @@ func (e *Engine) Renew(
 	if phase != PhaseShadow {
 		return fmt.Errorf("%w: %s is in phase %s: only a shadow is reset", ErrRefused, name, phase)
 	}
+	if err := e.endCanaries(ctx, s, MoveOptions{By: o.By, Reason: "the copy is filled anew"}); err != nil {
+		return err
+	}
 	if err := reset(ctx); err != nil {
 		return err
 	}

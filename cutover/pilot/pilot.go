@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -102,6 +103,7 @@ type Options struct {
 type Pilot struct {
 	o      Options
 	engine *flip.Engine
+	opened atomic.Bool // engine is there; what it runs asks before that
 	parity *parity.Engine
 	book   *parity.Book
 	// delivered is what consumers here have delivered, of the streams whose flip is observed.
@@ -188,6 +190,7 @@ func Open(ctx context.Context, o Options) (*Pilot, error) {
 		cancel()
 		return nil, fmt.Errorf("can't take up the streams that are on their way: %w", err)
 	}
+	p.opened.Store(true)
 	p.drills.log.Tell(p.toldDrill)
 	for _, s := range p.engine.Streams() {
 		p.changed(s)
@@ -282,6 +285,9 @@ func (p *Pilot) Captured() (out []capture.Status) {
 
 // waits is why copying what is behind of a stream has to wait, and comparing all of it; of any if scope is none.
 func (p *Pilot) waits(scope cutover.Scope) string {
+	if !p.opened.Load() {
+		return "the gateway starts"
+	}
 	if why := p.throttled(scope); why != "" || p.o.Busy == nil {
 		return why
 	}
