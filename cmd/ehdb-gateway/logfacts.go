@@ -32,7 +32,16 @@ func logFact(name string, st *storage.Stats, up bool, free uint64) (gate.Fact, b
 			f.Detail = "the data directory takes no records now"
 		}
 	case gate.DedupeConflict:
-		f.Value, f.Detail = 0, "a message id names one record: the first that had it"
+		f.NotApplicable = "a message id names one record, the first that had it: a second is answered as its duplicate"
+	case gate.AckAfterSync:
+		f.Value, f.Detail = 1, fmt.Sprintf("%d groups of records synced before they were acknowledged, %d bytes",
+			st.Syncs, st.BytesWritten)
+		if st.Syncs == 0 {
+			f.Value, f.Lapsed = 0, "nothing has been synced yet"
+		}
+		if st.Syncs == 0 && st.BytesWritten > 0 {
+			f.Lapsed, f.Detail = "", fmt.Sprintf("%d bytes are written, and nothing was ever synced", st.BytesWritten)
+		}
 	case gate.DiskFree:
 		used := float64(max(st.DiskBytes, 1))
 		f.Value = float64(free) / used

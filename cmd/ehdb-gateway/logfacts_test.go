@@ -12,7 +12,7 @@ import (
 // The log's own alarms and the disk decide G15 and G16.
 func TestLogDecidesGates(t *testing.T) {
 	const disk = 1 << 30
-	fine := storage.Stats{DiskBytes: disk}
+	fine := storage.Stats{DiskBytes: disk, Syncs: 9, BytesWritten: 100}
 	for name, tc := range map[string]struct {
 		st       storage.Stats
 		up       bool
@@ -21,10 +21,12 @@ func TestLogDecidesGates(t *testing.T) {
 	}{
 		"all is well":          {fine, true, 3 * disk, gate.Pass, gate.Pass},
 		"little room":          {fine, true, disk, gate.Fail, gate.Pass},
-		"an append below":      {storage.Stats{DiskBytes: disk, OutOfOrderAppends: 1}, true, 3 * disk, gate.Pass, gate.Fail},
+		"an append below":      {storage.Stats{DiskBytes: disk, Syncs: 9, OutOfOrderAppends: 1}, true, 3 * disk, gate.Pass, gate.Fail},
+		"nothing written yet":  {storage.Stats{DiskBytes: disk}, true, 3 * disk, gate.Pending, gate.Pass},
+		"written, not synced":  {storage.Stats{DiskBytes: disk, BytesWritten: 100}, true, 3 * disk, gate.Fail, gate.Pass},
 		"it takes nothing now": {fine, false, 3 * disk, gate.Pass, gate.Fail},
 	} {
-		facts := gate.Facts{gate.AckAfterSync: {Value: 1, At: time.Now()}}
+		facts := gate.Facts{}
 		for _, fact := range []string{gate.FailureDomains, gate.UnreplicatedAge} {
 			facts[fact] = gate.Fact{At: time.Now(), NotApplicable: "one copy"}
 		}

@@ -54,7 +54,7 @@ func (m *mover) open(ctx context.Context) error {
 	var err error
 	m.pilot, err = pilot.Open(ctx, pilot.Options{
 		Dir: dir, Mode: pilot.Mode(b.Mode), Profile: gate.Profile(b.Profile), Streams: b.Streams,
-		Observe: b.Observe, ObserveGates: b.ObserveGates,
+		Observe: b.Observe, ObserveGates: b.ObserveGates, Window: b.ChangeWindow,
 		Hooks: b.Hooks, CopyRate: int(b.CopyRate), Busy: m.busy, Copied: m.mirrors.Copied,
 		Conns: m.conns, Local: m.a.streams.svc.Cutover(), Relay: m.relay, Bus: m.a.router, Barrier: m.a.gw.Barrier,
 		Addrs: m.a.gw.UpstreamAddrs, Monitor: b.Monitor,

@@ -21,6 +21,7 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/gate"
 	"github.com/noetl/ehdb-gateway/cutover/lease"
 	"github.com/noetl/ehdb-gateway/cutover/parity"
+	"github.com/noetl/ehdb-gateway/cutover/window"
 )
 
 // Gates implements face.Engine.
@@ -103,7 +104,7 @@ func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, q *question) (ga
 	p.strayFact(c, scope)
 	p.copyFacts(c, v)
 	p.serverFacts(ctx, c, scope, v)
-	p.ownFacts(ctx, c, scope, q)
+	p.ownFacts(ctx, c, scope, v, q)
 	if q.noReverse != "" {
 		c.put(gate.ReverseProven, 0, "flip", q.noReverse+": a rollback loses what is published here")
 		c.none(gate.ReverseLag, "the servers are not kept equal: "+q.noReverse)
@@ -149,7 +150,7 @@ func (p *Pilot) copyFacts(c *collector, v *flip.View) {
 	n := st.Counts
 	in, out := n.Enqueued+n.EnqueuedAfterWait, n.Drained+n.Pending+n.Returned+n.ShutdownAbandoned
 	c.put(gate.QueueConserved, gate.Yes(in == out), "capture", fmt.Sprintf("%d in, %d out or waiting", in, out))
-	c.put(gate.QueueDropped, 0, "capture", "there is no rung that drops")
+	c.none(gate.QueueDropped, "no rung of the queue drops: what it does not take the reader writes itself")
 	c.put(gate.QueueInline, float64(n.QueueFullInline+n.QueueClosedInline), "capture", "")
 }
 
@@ -217,19 +218,21 @@ func sameConfig(a, b server.StreamConfig) bool {
 
 // ownFacts are what the gateway knows of itself.
 func (p *Pilot) ownFacts(
-	ctx context.Context, c *collector, scope cutover.Scope, q *question,
+	ctx context.Context, c *collector, scope cutover.Scope, v *flip.View, q *question,
 ) {
-	c.put(gate.AckAfterSync, 1, "storage", "an acknowledgement leaves when its record is synced")
+	if v.Config.Storage == server.MemoryStorage {
+		c.none(gate.AckAfterSync, "the stream is in memory, on both sides")
+	}
 	c.none(gate.FailureDomains, "one copy: there are no replicas that could share a domain")
 	c.none(gate.UnreplicatedAge, "one copy: nothing is replicated")
-	c.put(gate.FenceMemory, gate.Yes(true), "gateway", "what is held stays in the clients' sockets")
+	c.none(gate.FenceMemory, "none is needed: what is held is not read, and stays in the clients' sockets")
 	c.none(gate.ProxyRequired, "the servers do not tell; their connections are looked at instead")
 	var scrapes []face.Scrape
 	if p.o.Scrapes != nil {
 		scrapes = p.o.Scrapes()
 	}
 	c.watchers(scrapes, os.Getenv("KUBERNETES_SERVICE_HOST") != "")
-	c.none(gate.ChangeWindow, "no change window is configured: the hook on-before-flip can be one")
+	c.window(p.o.Window)
 	if q.expect == "" {
 		c.none(gate.PlanDigest, "no plan was approved: give its digest with --expect")
 	} else if plan, err := p.engine.PlanFlip(ctx, scope, p.planned(q.noReverse != "", q.observe)); err == nil {
@@ -242,6 +245,23 @@ func (p *Pilot) ownFacts(
 		c.facts[gate.ReverseProven] = proof
 		c.facts[gate.MayPublish] = proof
 	}
+}
+
+// window is whether changes are allowed now.
+func (c *collector) window(list window.Windows) {
+	if len(list) == 0 {
+		c.none(gate.ChangeWindow, "no change window is configured (bus.change_window, or the hook on-before-flip)")
+		return
+	}
+	open, next := list.Open(c.now), list.Next(c.now)
+	detail := "it is open"
+	if !open {
+		detail = "it is closed"
+	}
+	if !next.IsZero() {
+		detail += " until " + next.UTC().Format("Mon 15:04") + " UTC"
+	}
+	c.put(gate.ChangeWindow, gate.Yes(open), "bus.change_window", detail+": "+list.String())
 }
 
 // headroom is the servers' free storage over what a stream holds: what the way back may need.

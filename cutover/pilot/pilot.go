@@ -37,6 +37,7 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/origin"
 	"github.com/noetl/ehdb-gateway/cutover/parity"
 	"github.com/noetl/ehdb-gateway/cutover/relay"
+	"github.com/noetl/ehdb-gateway/cutover/window"
 	"github.com/noetl/ehdb-gateway/internal/bus"
 )
 
@@ -90,6 +91,8 @@ type Options struct {
 	Hooks *hook.Set
 	// Copied is told how old a batch is when it is durable here; may be nil.
 	Copied func(lag time.Duration)
+	// Window is when streams may be moved here; none: always.
+	Window window.Windows
 	// Facts are what others know: of the log, the disk, the servers' connections.
 	Facts gate.Inputs
 	// Faults are what the gateway can do to itself, for drills.

@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	"internal/bus":          {"subjects"},
 	"internal/bus/bustest":  {"internal/bus"},
 	"internal/accounts":     {"internal/bus", "subjects"},
-	"internal/config":       {"subjects", "internal/accounts", "cutover/hook"},
+	"internal/config":       {"subjects", "internal/accounts", "cutover/hook", "cutover/window"},
 	"internal/logging":      nil,
 	"internal/metrics":      {"storage"},
 	"internal/top":          nil,
@@ -56,6 +56,7 @@ var allowed = map[string][]string{
 	"cutover/upstream":      {"gateway/wire"},
 	"cutover":               nil, // the words its parts share
 	"cutover/hook":          nil,
+	"cutover/window":        nil,
 	"cutover/origin":        {"cutover"},
 	"cutover/capture":       {"cutover", "subjects"},
 	"cutover/parity":        {"cutover", "subjects"},

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/noetl/ehdb-gateway/cutover/hook"
+	"github.com/noetl/ehdb-gateway/cutover/window"
 )
 
 // Bus is the bus {} block: which bus serves the clients, and the NATS servers behind the gateway.
@@ -24,21 +25,22 @@ type Bus struct {
 	Upstream []*url.URL // the NATS servers, nats:// or tls://
 	// ConnectTimeout bounds how long a client waits until a server upstream was found; 0: the default.
 	ConnectTimeout time.Duration
-	TLS            *tls.Config   // for connections upstream that use it; nil: the system's authorities
-	HandshakeFirst bool          // TLS upstream starts before INFO
-	ProxyProtocol  bool          // tell the servers upstream where clients come from
-	ProxyKey       nkeys.KeyPair // proves to them that clients come by this gateway; nil: none
-	Monitor        []*url.URL    // monitoring pages of the servers upstream
-	Drills         bool          // exercises may stop the log, the process and the connections upstream
-	Profile        string        // thresholds of the gates: production or drill
-	Cutover        bool          // streams are copied from the servers upstream, or are on their way
-	Accounts       []BusAccount  // how the gateway itself logs in to them, by name
-	CopyRate       int64         // bytes per second while a copy is behind, for each stream; 0: no bound
-	Streams        []string      // which streams are copied, * standing for any characters; none: all
-	Hooks          *hook.Set     // the operator's programs at the turns of a cutover; nil: none
-	Observe        time.Duration // how long a flip is observed, and taken back if something fails; 0: not at all
-	ObserveGates   []string      // the gates that take it back
-	OutageLogins   time.Duration // how long logins are remembered, for when no server can be reached; 0: not at all
+	TLS            *tls.Config    // for connections upstream that use it; nil: the system's authorities
+	HandshakeFirst bool           // TLS upstream starts before INFO
+	ProxyProtocol  bool           // tell the servers upstream where clients come from
+	ProxyKey       nkeys.KeyPair  // proves to them that clients come by this gateway; nil: none
+	Monitor        []*url.URL     // monitoring pages of the servers upstream
+	Drills         bool           // exercises may stop the log, the process and the connections upstream
+	Profile        string         // thresholds of the gates: production or drill
+	Cutover        bool           // streams are copied from the servers upstream, or are on their way
+	Accounts       []BusAccount   // how the gateway itself logs in to them, by name
+	CopyRate       int64          // bytes per second while a copy is behind, for each stream; 0: no bound
+	Streams        []string       // which streams are copied, * standing for any characters; none: all
+	Hooks          *hook.Set      // the operator's programs at the turns of a cutover; nil: none
+	Observe        time.Duration  // how long a flip is observed, and taken back if something fails; 0: not at all
+	ObserveGates   []string       // the gates that take it back
+	OutageLogins   time.Duration  // how long logins are remembered, for when no server can be reached; 0: not at all
+	ChangeWindow   window.Windows // when streams may be moved here; none: always
 }
 
 const (
@@ -86,6 +88,7 @@ func (d *decoder) bus(v any) Bus {
 		"observe":        func(f field) { f.duration(&b.Observe, 0, maxObserve) },
 		"observe_gates":  func(f field) { b.ObserveGates = f.gates() },
 		"outage_logins":  func(f field) { f.duration(&b.OutageLogins, 0, maxOutage) },
+		"change_window":  func(f field) { b.ChangeWindow = f.windows() },
 		"hook_timeout":   func(f field) { f.duration(&hooks.timeout, minHookTimeout, maxHookTimeout) },
 	})
 	b.Hooks = hooks.load()
@@ -116,6 +119,23 @@ func (h *hookKeys) load() *hook.Set {
 		return nil
 	}
 	return s
+}
+
+// windows takes one or several times in which changes are allowed.
+func (f field) windows() (out window.Windows) {
+	for _, e := range f.list() {
+		var text string
+		if e.text(&text); text == "" {
+			continue
+		}
+		w, err := window.Parse(text)
+		if err != nil {
+			e.errorf("%w", err)
+			continue
+		}
+		out = append(out, w)
+	}
+	return out
 }
 
 // gates takes names of gates that may be asked behind a flip: G1 to G23.
