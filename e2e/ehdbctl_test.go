@@ -75,6 +75,7 @@ func dumped(t *testing.T, bin, dir, log string) map[uint64]string {
 // TestDamageAndRepair: what a killed gateway leaves verifies, and ehdbctl shows its messages. With a byte changed the
 // gateway refuses to start; after ehdbctl storage repair it serves all messages but those that ehdbctl reported as lost.
 func TestDamageAndRepair(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("EHDB_E2E_BIN") != "" {
 		t.Skip("it is about our own files")
 	}

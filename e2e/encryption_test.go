@@ -274,6 +274,7 @@ func TestEncryptLater(t *testing.T) {
 // TestKeyRotation changes the key, kills the gateway at any moment of the start that does it, and goes on: with the new
 // key, and the one before it until the log says that it is not needed.
 func TestKeyRotation(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("EHDB_E2E_BIN") != "" {
 		t.Skip("it is about our own files")
 	}

@@ -292,6 +292,7 @@ func TestSources(t *testing.T) {
 
 // A source that was removed and made again starts over; its stream had lost nothing, and gets all of the new one.
 func TestSourceMadeAgain(t *testing.T) {
+	t.Parallel()
 	compare(t, func(t *testing.T, e endpoint, tr *transcript) {
 		nc := connect(t, e.URL)
 		api(t, nc, tr, `STREAM.CREATE.A {"name":"A","subjects":["a"]}`)

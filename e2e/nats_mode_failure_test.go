@@ -287,6 +287,7 @@ func TestNATSModeLatency(t *testing.T) {
 // A gateway that is killed takes nothing with it: what was acknowledged is in the stream, in each publisher's order, and
 // clients are back by themselves.
 func TestNATSModeGatewayKilled(t *testing.T) {
+	t.Parallel()
 	ns := startOracle(t, nil)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	noErr(t, err)

@@ -36,6 +36,7 @@ func needNode(t *testing.T, dir string) {
 // TestNodeClient has the official JavaScript client use a server: over TCP and WebSocket, and a real nats-server first,
 // which shows that the program asks for what is right.
 func TestNodeClient(t *testing.T) {
+	t.Parallel()
 	needNode(t, nodeDir)
 	t.Run("nats-server", func(t *testing.T) {
 		ns := startOracle(t, func(o *server.Options) { o.JetStream = true })

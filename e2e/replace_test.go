@@ -195,6 +195,7 @@ func (v *service) work(n int) {
 // nats-server again. Clients reconnect by themselves. The nats-server's store_dir is refused as long as its streams are in
 // it, and never touched; streams and consumers go over by backup and restore, both ways.
 func TestReplaceANATSServer(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("EHDB_E2E_BIN") != "" {
 		t.Skip("it takes both servers")
 	}

@@ -182,6 +182,7 @@ func TestDurablesShareOrEachGetAll(t *testing.T) {
 // TestSecondGatewayIsRefused (row 33): beside a gateway that moves streams of the servers another one, with a data directory of
 // its own, does not start, and says why; when the first has stopped it does.
 func TestSecondGatewayIsRefused(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("EHDB_E2E_BIN") != "" {
 		t.Skip("it is about the cutover")
 	}

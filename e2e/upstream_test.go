@@ -96,6 +96,7 @@ func everything(t *testing.T, nc *nats.Conn, stream string) (out []*server.Store
 
 // A mirror and sources of another server get all of it, once and in order, whatever is restarted or killed meanwhile.
 func TestUpstream(t *testing.T) {
+	t.Parallel()
 	t.Run("nats-server", func(t *testing.T) { copyFrom(t, startHub(t)) })
 	t.Run("gateway", func(t *testing.T) { copyFrom(t, &twin{t, startGateway(t, t.TempDir())}) })
 }
