@@ -46,7 +46,8 @@ type strayBook struct {
 type strayLook struct {
 	at      time.Time
 	last    uint64
-	unasked uint64 // publishes through the gateway of which no sequence is known
+	unasked uint64    // publishes through the gateway of which no sequence is known
+	settled time.Time // no publish from before waits for its PubAck
 }
 
 type stray struct {
@@ -81,7 +82,7 @@ func (s *strays) look(scope cutover.Scope, l strayLook, ledger cutover.Ledger) (
 	}
 	b.looks = append(b.looks, l)
 	ripe, n := strayLook{}, 0
-	for n < len(b.looks) && l.at.Sub(b.looks[n].at) >= strayGrace {
+	for n < len(b.looks) && l.at.Sub(b.looks[n].at) >= strayGrace && !l.settled.Before(b.looks[n].at) {
 		ripe = b.looks[n]
 		n++
 	}
@@ -180,7 +181,8 @@ func (p *Pilot) guard(ctx context.Context) {
 			if !ok {
 				continue
 			}
-			l := strayLook{at: time.Now(), last: c.Target(), unasked: unasked(v)}
+			now := time.Now()
+			l := strayLook{at: now, last: c.Target(), unasked: unasked(v), settled: v.Scope.Settled(now)}
 			if n := p.strays.look(scope, l, p.book); n > 0 {
 				p.o.Logger.Warn("Stream {stream}: {messages} messages came around the gateway, up to sequence {last}",
 					slog.String("stream", scope.String()), slog.Uint64("messages", n), slog.Uint64("last", l.last))

@@ -21,10 +21,11 @@ func TestStrays(t *testing.T) {
 	}
 	var s strays
 	at := time.Unix(1_700_000_000, 0)
+	var waits time.Duration // how long the oldest publish has waited for its acknowledgement
 	look := func(last, unasked uint64) (news uint64) {
-		news = s.look(scope, strayLook{at, last, unasked}, book)
+		news = s.look(scope, strayLook{at, last, unasked, at.Add(-waits)}, book)
 		at = at.Add(strayGrace)
-		return news + s.look(scope, strayLook{at, last, unasked}, book)
+		return news + s.look(scope, strayLook{at, last, unasked, at.Add(-waits)}, book)
 	}
 	want := func(n uint64) {
 		t.Helper()
@@ -37,6 +38,11 @@ func TestStrays(t *testing.T) {
 	}
 	s.begin(scope, 10, 5)
 	ack(11, 13)
+	waits = 2 * strayGrace
+	if n := look(14, 5); n != 0 {
+		t.Fatalf("%d that may be clients' own", n)
+	}
+	waits = 0
 	if n := look(14, 5); n != 2 { // 12 and 14
 		t.Fatalf("%d new ones", n)
 	}

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"encoding/json"
+	"sync/atomic"
 	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
@@ -66,7 +67,7 @@ func (f *flights) close() {
 	f.closed = true
 	for _, list := range f.waiting {
 		for i := range list {
-			list[i].scope.lost()
+			list[i].lost()
 		}
 	}
 	f.waiting, f.count = nil, 0
@@ -77,7 +78,7 @@ func (f *flights) expire(now time.Time) {
 	for reply, list := range f.waiting {
 		n := 0
 		for n < len(list) && now.Sub(list[n].since) > maxFlight {
-			list[n].scope.lost()
+			list[n].lost()
 			n++
 		}
 		f.count -= n
@@ -90,10 +91,39 @@ func (f *flights) expire(now time.Time) {
 	}
 }
 
-func (s *Scope) lost() {
-	s.notes.unanswered.Add(1)
-	s.flight.Add(-1)
+func (p *flying) lost() {
+	p.scope.notes.unanswered.Add(1)
+	p.landed()
 }
+
+func (p *flying) landed() {
+	p.scope.aloft.add(p.since, -1)
+	p.scope.flight.Add(-1)
+}
+
+// aloft counts the publishes on their way by when they were sent, in buckets: together they are longer than any publish
+// is waited for.
+type aloft [128]atomic.Int64
+
+const aloftBucket = 100 * time.Millisecond
+
+func (a *aloft) add(sent time.Time, n int64) {
+	a[sent.UnixMilli()/aloftBucket.Milliseconds()%int64(len(a))].Add(n)
+}
+
+// since is a time before which nothing that is on its way was sent, as far as now is not much later than that.
+func (a *aloft) since(now time.Time) time.Time {
+	for age := len(a) - 1; age >= 0; age-- {
+		at := now.Truncate(aloftBucket).Add(-time.Duration(age) * aloftBucket)
+		if a[at.UnixMilli()/aloftBucket.Milliseconds()%int64(len(a))].Load() > 0 {
+			return at
+		}
+	}
+	return now
+}
+
+// Settled is a time before which no publish was sent that still waits for its PubAck.
+func (s *Scope) Settled(now time.Time) time.Time { return s.aloft.since(now) }
 
 // sentAt notes when a publish was sent that has its PubAck.
 func (s *Scope) sentAt(at time.Time) {
@@ -113,16 +143,17 @@ func (g *guide) publish(s *Scope, m *bus.Msg) {
 		MsgID: string(jsapi.HeaderValue(m.Header, jsapi.HeaderMsgID)),
 	}}
 	g.mu.Lock()
+	s.aloft.add(p.since, 1)
 	kept := g.flight.add(m.Reply, p)
 	g.mu.Unlock()
 	if !kept {
-		s.lost()
+		p.lost()
 	}
 }
 
 // answer takes the PubAck.
 func (p *flying) answer(data []byte) {
-	defer p.scope.flight.Add(-1)
+	defer p.landed()
 	var ack struct {
 		Error     json.RawMessage `json:"error"`
 		Stream    string          `json:"stream"`

@@ -23,6 +23,9 @@ func TestExpire(t *testing.T) {
 	check(t, err)
 	s.relay.Use(table)
 	nc := connect(t, s.gw.ClientURL())
+	began := time.Now()
+	// settled is from when nothing waits any more, as seen a while later.
+	settled := func() time.Duration { return scope.Settled(began.Add(3 * time.Second)).Sub(began) }
 	for range 3 { // two with one inbox
 		check(t, nc.PublishMsg(&nats.Msg{Subject: "orders.a", Reply: "inbox"}))
 	}
@@ -37,8 +40,14 @@ func TestExpire(t *testing.T) {
 	want(4, 0)
 	s.relay.Expire(time.Now())
 	want(4, 0)
+	if at := settled(); at < -100*time.Millisecond || at > time.Second {
+		t.Errorf("the oldest was sent after %v", at)
+	}
 	s.relay.Expire(time.Now().Add(10 * time.Second))
 	want(0, 4)
+	if at := settled(); at != 3*time.Second {
+		t.Errorf("something was sent after %v", at)
+	}
 	check(t, nc.Publish("orders.a", nil))
 	check(t, nc.PublishRequest("orders.a", "inbox", nil))
 	check(t, nc.Flush())

@@ -106,6 +106,7 @@ type Scope struct {
 	hooks
 
 	flight atomic.Int64 // publishes that wait for their PubAck
+	aloft  aloft        // the same, by when they were sent
 	latest atomic.Int64 // when the latest publish was sent that has one, in Unix nanoseconds
 	// observed: what clients get of the stream from here is looked at (Relay.Observe).
 	observed  atomic.Bool
