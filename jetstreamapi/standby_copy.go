@@ -356,8 +356,9 @@ func (c *streamCopy) Durable(ctx context.Context, seq uint64) error {
 func (c *streamCopy) Progress() (seq uint64, moved <-chan struct{}) {
 	e, err := c.entry()
 	if err != nil {
-		gone := make(chan struct{})
-		return 0, gone
+		soon := make(chan struct{}) // it may be made again
+		time.AfterFunc(goneLook, func() { close(soon) })
+		return 0, soon
 	}
 	moved = e.standby.wait()
 	if e.offline != nil {
@@ -365,6 +366,9 @@ func (c *streamCopy) Progress() (seq uint64, moved <-chan struct{}) {
 	}
 	return e.log.Visible(), moved
 }
+
+// goneLook is when to look again for a stream that is not there.
+const goneLook = 20 * time.Millisecond
 
 // SetRole implements cutover.Copy.
 func (c *streamCopy) SetRole(ctx context.Context, role cutover.Role) error {
