@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"os"
 	"path/filepath"
 	"runtime"
 	"sync/atomic"
@@ -51,11 +52,15 @@ func (m *mover) open(ctx context.Context) error {
 		return err
 	}
 	dir, b := filepath.Join(m.a.cfg.Server.StoreDir, config.JournalDir), &m.a.cfg.Bus
-	var err error
+	token, approver, err := tokens(dir)
+	if err != nil {
+		return err
+	}
 	m.pilot, err = pilot.Open(ctx, pilot.Options{
 		Dir: dir, Mode: pilot.Mode(b.Mode), Profile: gate.Profile(b.Profile), Streams: b.Streams,
 		Observe: b.Observe, ObserveGates: b.ObserveGates, Window: b.ChangeWindow,
-		Hooks: b.Hooks, CopyRate: int(b.CopyRate), Busy: m.busy, Copied: m.mirrors.Copied,
+		Approvers: approver != "",
+		Hooks:     b.Hooks, CopyRate: int(b.CopyRate), Busy: m.busy, Copied: m.mirrors.Copied,
 		Conns: m.conns, Local: m.a.streams.svc.Cutover(), Relay: m.relay, Bus: m.a.router, Barrier: m.a.gw.Barrier,
 		Addrs: m.a.gw.UpstreamAddrs, Monitor: b.Monitor,
 		Servers: m.servers, Outage: m.outage, Scrapes: m.scrapes.list, Shards: m.a.streams.svc.Placed,
@@ -70,14 +75,24 @@ func (m *mover) open(ctx context.Context) error {
 	if m.a.nats != nil { // else clients have what is here
 		m.a.streams.svc.SetElsewhere(m.pilot.Elsewhere())
 	}
-	token, err := face.Token(dir)
-	if err != nil {
-		return err
-	}
 	m.seen = console.New(console.Options{Engine: m.pilot, Logger: m.a.log.Logger})
-	pages := moverPages(face.Options{Engine: m.pilot, Token: token, Logger: m.a.log.Logger}, m.seen)
+	pages := moverPages(face.Options{
+		Engine: m.pilot, Token: token, Approver: approver, Logger: m.a.log.Logger,
+	}, m.seen)
 	m.pages.Store(&pages)
 	return nil
+}
+
+// tokens are those of the operator, which is made if there is none, and of the approvers, if there is one.
+func tokens(dir string) (operator, approver string, err error) {
+	if err = os.MkdirAll(dir, 0o700); err != nil {
+		return "", "", err
+	}
+	if operator, err = face.Token(dir); err != nil {
+		return "", "", err
+	}
+	approver, err = face.ApproverToken(dir, operator)
+	return operator, approver, err
 }
 
 func moverPages(o face.Options, c *console.Console) map[string]http.Handler {

@@ -39,6 +39,7 @@ var examples = map[string]string{
 	"flip abort":    "ehdbctl flip abort --scope ORDERS",
 	"flip accept":   "ehdbctl flip accept --scope ORDERS",
 	"rollback":      "ehdbctl rollback --scope ORDERS --dry-run\nehdbctl rollback --scope ORDERS",
+	"approve":       "ehdbctl approve --scope ORDERS --token-file approver.token --by bob",
 	"complete":      "ehdbctl complete --scope ORDERS --dry-run",
 	"drill ls":      "ehdbctl drill ls",
 	"drill show":    "ehdbctl drill show 7",
@@ -57,7 +58,7 @@ var examples = map[string]string{
 }
 
 // changes are the commands that the gateway may refuse.
-const changes = " flip, flip go, flip abort, flip accept, rollback, complete, shadow backfill, shadow start, " +
+const changes = " flip, flip go, flip abort, flip accept, rollback, approve, complete, shadow backfill, shadow start, " +
 	"shadow stop, shadow reset, canary add, canary rm, throttle, pause, resume, plan apply, diff create, diff stop, " +
 	"diff repair, diff known add, diff known rm, drill abandon,"
 

@@ -275,10 +275,29 @@ Exit code: 0 done, 2 refused, 3 refused, for there is too little evidence and no
 	}
 	f := cmd.Flags()
 	f.BoolVar(&q.Understood, "i-understand", false, "that there is no way back")
-	f.StringVar(&q.Approver, "approved-by", "", "a second person, who is not --by")
+	f.StringVar(&q.Approver, "approved-by", "", "a second person, who is not --by; where there is an approvers' token: ehdbctl approve")
 	f.StringVar(&q.Credentials, "retire", "", "the servers' credentials that are to be retired now, in words")
 	f.StringToStringVar(&force, "force", nil, "gates to do without, with a reason each: G11=ticket")
 	return cmd
+}
+
+// approveCommand is for whoever has the approvers' token.
+func (c *remote) approveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "approve", Short: "Approve that the way back of a stream is given up, with the approvers' token",
+		Long: `Approve that the way back of a stream is given up. It takes the approvers' token (--token-file), which is
+not the operator's, counts for an hour, and has to be of somebody else than who asks for "complete" (--by). Where there
+is no such token, "complete --approved-by" names a second person.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := c.one(cmd.Context())
+			if err != nil {
+				return err
+			}
+			body := face.ScopedRequest{Actor: c.actor(), Scope: scope}
+			return c.change(cmd, "/approve", body, scope.String()+": approved, for an hour")
+		},
+	}
 }
 
 func (c *remote) canaryCommand() *cobra.Command {

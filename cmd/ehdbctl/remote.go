@@ -56,7 +56,8 @@ func (c *remote) commands(root *cobra.Command) {
 		c.statusCommand(), c.planCommand(), c.gatesCommand(), c.eventsCommand(), c.diffCommand(), c.parityCommand(),
 		c.evidenceCommand(), c.modeCommand(), c.shadowCommand(), c.canaryCommand(), c.flipCommand(),
 		c.rollbackCommand(),
-		c.completeCommand(), c.drillCommand(), c.throttleCommand(), c.pauseCommand(), c.resumeCommand(),
+		c.completeCommand(), c.approveCommand(), c.drillCommand(), c.throttleCommand(), c.pauseCommand(),
+		c.resumeCommand(),
 		c.reverseCommand(), c.bypassCommand(),
 		c.kedaCommand(), c.doctorCommand(),
 	}

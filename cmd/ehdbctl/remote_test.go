@@ -321,6 +321,8 @@ func TestRemoteCommands(t *testing.T) {
 		{"diff known rm x --scope ORDERS", true, exitNot, "not found"},
 		{"diff repair 2 --scope ORDERS --dry-run --json", true, 0, `"seqs": [`},
 		{"rollback --all", true, exitNot, "nothing to roll back"},
+		{"approve --scope ORDERS", true, exitNot, "has no approvers' token"},
+		{"approve --scope ORDERS --dry-run", false, 0, "POST /cutover/v1/approve"},
 		{"complete --scope ORDERS", true, exitNot, "--i-understand"},
 		{"canary add --scope ORDERS", true, exitNot, "consumer=STREAM/NAME"},
 		{"drill flip-and-back --load 500/s --scope ORDERS", true, 0, "passed  0 lost"},
@@ -434,7 +436,7 @@ func TestHelp(t *testing.T) {
 		t.Fatal(code, out.String())
 	}
 	for verb := range strings.FieldsSeq(
-		"bypass canary complete diff doctor drill events evidence flip gates keda mode parity pause plan resume reverse rollback shadow status " +
+		"approve bypass canary complete diff doctor drill events evidence flip gates keda mode parity pause plan resume reverse rollback shadow status " +
 			"throttle storage") {
 		out.Reset()
 		if code := run(t.Context(), []string{verb, "--help"}, &out, &errs); code != 0 || !strings.Contains(out.String(), "Usage:") {

@@ -25,8 +25,10 @@ const Base = "/cutover/v1"
 type Options struct {
 	Engine Engine
 	Token  string // of the operator; empty: nothing can be changed
-	Logger *slog.Logger
-	Now    func() time.Time // nil: time.Now
+	// Approver is the token of those who approve; empty: approvals are names.
+	Approver string
+	Logger   *slog.Logger
+	Now      func() time.Time // nil: time.Now
 }
 
 // api serves the pages.
@@ -77,6 +79,7 @@ func Routes(o Options) map[string]http.Handler {
 	} {
 		out[Base+path] = a.serve(methods)
 	}
+	out[Base+"/approve"] = http.HandlerFunc(a.approve)
 	out[Base+"/evidence"] = http.HandlerFunc(a.evidence)
 	for _, path := range []string{Base + "/parity/self-test", "/parity/self-test", "/api/ehdb/parity/self-test"} {
 		out[path] = http.HandlerFunc(a.selfTest)
@@ -314,6 +317,36 @@ func (a *api) complete(r *http.Request) (any, error) {
 		return nil, bad("this cannot be undone: say that it is understood")
 	}
 	return done{Done: true}, a.Engine.Complete(r.Context(), q)
+}
+
+// approve takes the word of whoever has the approvers' token, which is not the operator's.
+func (a *api) approve(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Method != http.MethodPost:
+		w.Header().Set("Allow", http.MethodPost)
+		writeJSON(w, http.StatusMethodNotAllowed, problem{r.Method + " is not served here", "bad_request"})
+		return
+	case a.Approver == "":
+		a.fail(w, r, fmt.Errorf("%w: this gateway has no approvers' token: with 32 characters or more in "+
+			"<store_dir>/ehdb-cutover/%s at its start approvals are made by whoever has it, not by name",
+			ErrUnsupported, ApproverFile))
+		return
+	case !knows(r, a.Approver):
+		w.Header().Set("WWW-Authenticate", `Bearer realm="approval"`)
+		writeJSON(w, http.StatusUnauthorized, problem{"an approval needs the approvers' token, which is in " +
+			"<store_dir>/ehdb-cutover/" + ApproverFile + ", as Authorization: Bearer", "unauthorized"})
+		return
+	}
+	q, err := scoped(r)
+	if err == nil {
+		err = a.Engine.Approve(r.Context(), q.Scope, q.Actor)
+	}
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	next := "ehdbctl complete " + q.Scope.Flag() + " --retire ... --i-understand"
+	writeJSON(w, http.StatusOK, done{Done: true, Next: next})
 }
 
 func (a *api) shadow(r *http.Request) (any, error) {

@@ -51,6 +51,8 @@ type Engine interface {
 	// Accept ends the observation behind a flip: it is not taken back by itself any more.
 	Accept(ctx context.Context, scope cutover.Scope, by Actor) error
 	Rollback(ctx context.Context, r RollbackRequest) (*Move, error)
+	// Approve notes that somebody who has the approvers' token approves of giving up the way back.
+	Approve(ctx context.Context, scope cutover.Scope, by Actor) error
 	// Complete gives up the way back.
 	Complete(ctx context.Context, r CompleteRequest) error
 	// Shadow starts, stops or resets the copy of a stream.
@@ -141,8 +143,8 @@ type CompleteRequest struct {
 	Actor
 	Scope      cutover.Scope `json:"scope"`
 	Understood bool          `json:"understood"`
-	// Approver is a second person, Credentials are what is to be retired on the servers then, in words. Both are kept
-	// in the events.
+	// Approver is a second person, by name: where there is an approvers' token, Approve says it. Credentials are what is
+	// to be retired on the servers then, in words. Both are kept in the events.
 	Approver    string            `json:"approved_by,omitempty"`
 	Credentials string            `json:"credentials,omitempty"`
 	Force       map[string]string `json:"force,omitempty"` // gates to do without, with reasons

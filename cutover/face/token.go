@@ -36,6 +36,24 @@ func Token(dir string) (string, error) {
 	return readToken(name)
 }
 
+// ApproverFile is the name of the approvers' token in the data directory. It is made by whoever wants approvals to be
+// more than a name.
+const ApproverFile = "approver.token"
+
+// ApproverToken returns the approvers' token of a data directory; empty: there is none. Whoever operates must not have
+// it.
+func ApproverToken(dir, operator string) (string, error) {
+	name := filepath.Join(dir, ApproverFile)
+	if _, err := os.Stat(name); errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	token, err := readToken(name)
+	if err == nil && token == operator {
+		err = fmt.Errorf("%s is the operator's token: whoever asks could approve it too", name)
+	}
+	return token, err
+}
+
 func readToken(name string) (string, error) {
 	info, err := os.Stat(name)
 	if err != nil {

@@ -376,10 +376,10 @@ func Standing(dir string) (epoch uint64, here []cutover.Scope, err error) {
 }
 
 // Note puts into the journal what happened and decides nothing: EventPostponed, EventHook, EventVeto, EventAbort,
-// EventDrill, EventGiveWay, EventGoOn.
+// EventDrill, EventGiveWay, EventGoOn, EventApproved.
 func (e *Engine) Note(entry *Entry) error {
 	notes := []Event{
-		EventPostponed, EventHook, EventVeto, EventAbort, EventDrill, EventGiveWay, EventGoOn,
+		EventPostponed, EventHook, EventVeto, EventAbort, EventDrill, EventGiveWay, EventGoOn, EventApproved,
 	}
 	if !slices.Contains(notes, entry.Event) {
 		return fmt.Errorf("flip: %s is no note", entry.Event)

@@ -42,6 +42,7 @@ const (
 	EventLimits         Event = "load_limits"     // the loads that copying gives way to; without a stream: of all
 	EventGiveWay        Event = "give_way"        // copying gives way to a load, or stops for it
 	EventGoOn           Event = "go_on"           // that is over
+	EventApproved       Event = "approved"        // somebody else approves of giving up the way back
 	EventStart          Event = "start"           // the gateway started, with streams that it has the say about
 	EventReset          Event = "reset"           // the copy is filled anew
 	EventAccepted       Event = "accepted"        // the observation of a flip has ended, the gateway keeps the say
@@ -222,7 +223,7 @@ func standings(entries []Entry) (of map[cutover.Scope]*standing, epoch uint64) {
 			*s = standing{}
 		case EventIntent, EventRollbackIntent, EventPostponed:
 			s.open = e.Event
-		case EventHook, EventStart, EventDrill, EventGiveWay, EventGoOn:
+		case EventHook, EventStart, EventDrill, EventGiveWay, EventGoOn, EventApproved:
 		case EventThrottle, EventUnthrottle, EventLimits:
 			s.throttle(e)
 		case EventAbort, EventVeto:

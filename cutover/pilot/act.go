@@ -291,9 +291,10 @@ func (p *Pilot) Complete(ctx context.Context, r face.CompleteRequest) error {
 	if !r.Understood {
 		return fmt.Errorf("%w: the way back would be gone for good: say that you understand", face.ErrRefused)
 	}
-	report, err := p.evaluate(ctx, r.Scope, &question{
+	q := &question{
 		purpose: gate.Complete, forced: r.Force, by: r.By, approver: r.Approver, credentials: r.Credentials,
-	})
+	}
+	report, err := p.evaluate(ctx, r.Scope, q)
 	if err != nil {
 		return err
 	}
@@ -301,7 +302,7 @@ func (p *Pilot) Complete(ctx context.Context, r face.CompleteRequest) error {
 		return fmt.Errorf("%w: %s: %s: ehdbctl gates --for complete %s says why", noGo(&report), r.Scope,
 			report.Summary(), r.Scope.Flag())
 	}
-	r.Reason = strings.TrimPrefix(r.Reason+"; approved by "+r.Approver+"; to be retired: "+r.Credentials, "; ")
+	r.Reason = strings.TrimPrefix(r.Reason+"; approved by "+q.approver+"; to be retired: "+r.Credentials, "; ")
 	f := p.about(r.Scope, "complete", "ehdb", r.Actor)
 	f.Forced = pairs(r.Force)
 	if err := p.consult(ctx, hook.BeforeComplete, r.Scope, f); err != nil {

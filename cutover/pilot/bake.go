@@ -1,11 +1,14 @@
 package pilot
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/drill"
+	"github.com/noetl/ehdb-gateway/cutover/face"
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
 	"github.com/noetl/ehdb-gateway/cutover/reverse"
@@ -41,7 +44,43 @@ func (p *Pilot) bakeFacts(c *collector, scope cutover.Scope, v *flip.View, q *qu
 		c.put(gate.ReverseLag, float64(st.Here-min(st.Here, r.Position)), "chain", "")
 		c.forked(r)
 	}
+	if p.o.Approvers {
+		q.approver, q.approved = p.approved(scope, st.Since)
+	}
 	c.approval(q)
+}
+
+// approvalTime is for how long an approval counts.
+const approvalTime = time.Hour
+
+// approved is who has approved of giving up the way back of a stream last, since it was flipped, and when; nobody has:
+// no name.
+func (p *Pilot) approved(scope cutover.Scope, since time.Time) (by string, at *time.Time) {
+	at = &time.Time{}
+	for _, e := range p.engine.Journal() {
+		if e.Event == flip.EventApproved && e.Scope == scope && e.Time.After(since) {
+			by, *at = e.By, e.Time
+		}
+	}
+	if by == "" {
+		*at = time.Now()
+	}
+	return by, at
+}
+
+// Approve implements face.Engine.
+func (p *Pilot) Approve(_ context.Context, scope cutover.Scope, by face.Actor) error {
+	st, err := p.engine.Status(scope)
+	if err != nil {
+		return unknown(err)
+	}
+	if st.Phase != flip.PhaseEHDB {
+		return fmt.Errorf("%w: %s is in phase %s: what is approved is that the way back of a stream which is served "+
+			"from here is given up", face.ErrRefused, scope, st.Phase)
+	}
+	err = p.engine.Note(&flip.Entry{Scope: scope, Event: flip.EventApproved, By: by.By, Reason: by.Reason})
+	p.wake()
+	return err
 }
 
 // restarts counts how often the writer was started since a stream was flipped: starts of the process, and drills.
@@ -82,10 +121,15 @@ func (c *collector) approval(q *question) {
 	if c.put(gate.Credentials, 1, "operator", q.credentials); q.credentials == "" {
 		wanted(gate.Credentials, "say which credentials of the servers are to be retired: ehdbctl complete --retire")
 	}
-	switch q.approver {
-	case "":
+	switch {
+	case q.approved != nil && c.now.Sub(*q.approved) > approvalTime:
+		wanted(gate.SecondApprover, fmt.Sprintf("%s approved it at %s, which counts for %v: ehdbctl approve",
+			q.approver, q.approved.UTC().Format(time.DateTime), approvalTime))
+	case q.approver == "" && q.approved != nil:
+		wanted(gate.SecondApprover, "somebody who has the approvers' token has to approve it: ehdbctl approve")
+	case q.approver == "":
 		wanted(gate.SecondApprover, "somebody else has to approve it: ehdbctl complete --approved-by")
-	case q.by:
+	case q.approver == q.by:
 		c.put(gate.SecondApprover, 0, "operator", q.approver+" asks for it, and cannot be the second approver")
 	default:
 		c.put(gate.SecondApprover, 1, "operator", q.approver)

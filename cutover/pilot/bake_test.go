@@ -2,6 +2,7 @@ package pilot
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,31 @@ func TestForkedChain(t *testing.T) {
 		c.forked(&reverse.Status{Err: err})
 		if f := c.facts[gate.BypassHoles]; f.Value != want || f.Source != "chain" {
 			t.Errorf("%v: %+v", err, f)
+		}
+	}
+}
+
+// With an approvers' token a name is no approval: what was approved with it counts for an hour, and not of who asks.
+func TestApprovalByToken(t *testing.T) {
+	now := time.Now()
+	ago := func(d time.Duration) *time.Time { at := now.Add(-d); return &at }
+	for name, tc := range map[string]struct {
+		by, approver string
+		at           *time.Time
+		want         gate.State
+	}{
+		"nobody":  {"ann", "", ago(0), gate.Pending},
+		"bob":     {"ann", "bob", ago(time.Minute), gate.Pass},
+		"old":     {"ann", "bob", ago(2 * time.Hour), gate.Pending},
+		"herself": {"ann", "ann", ago(time.Minute), gate.Fail},
+	} {
+		c := &collector{facts: gate.Facts{}, now: now}
+		c.approval(&question{purpose: gate.Complete, by: tc.by, approver: tc.approver, approved: tc.at, credentials: "x"})
+		r := gate.Evaluate(c.facts, cutover.Scope{}, gate.Options{Purpose: gate.Complete, Now: now})
+		for _, k := range r.Gates[len(r.Gates)-1].Checks {
+			if k.Fact == gate.SecondApprover && (k.State != tc.want || k.State == gate.Pending && !strings.Contains(k.Detail, "ehdbctl approve")) {
+				t.Errorf("%s: %+v", name, k)
+			}
 		}
 	}
 }

@@ -40,6 +40,7 @@ type question struct {
 	observed  *observing        // the flip under observation that it is about; nil: none
 	// by and the following are of whoever gives the way back up.
 	by, approver, credentials string
+	approved                  *time.Time // when the approver said so; nil: it is a name
 }
 
 // evaluate evaluates the gates.

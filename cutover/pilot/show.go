@@ -355,6 +355,7 @@ func event(id uint64, e *flip.Entry) face.Event {
 		flip.EventThrottle: "what is behind is held back", flip.EventUnthrottle: "what is behind is copied on",
 		flip.EventLimits: limitsText(e.Limits), flip.EventGiveWay: "copying gives way to the load",
 		flip.EventGoOn:     "copying gives way no more",
+		flip.EventApproved: "somebody else approves of giving up the way back",
 		flip.EventReset:    "the copy is filled anew",
 		flip.EventAccepted: "the flip is accepted: it is not taken back by itself",
 		flip.EventKept:     "the flip was to be taken back by itself, and was NOT: " + e.Kept,
