@@ -11,7 +11,7 @@ import (
 // outage is a time in which no server upstream can be reached, and clients are served from here alone: those of which
 // it is remembered who they are, as far as this server has the say about something of their account. It begins when a
 // client finds no server. From then on nobody waits for one, but it is probed whether one is there again; then the
-// clients are closed, so that they come back by way of it.
+// clients are closed, so that they come back by way of it. It also ends when nobody is remembered any more.
 type outage struct {
 	mu sync.Mutex
 	// The following are guarded by mu.
@@ -24,8 +24,6 @@ type outage struct {
 const (
 	minProbe = 100 * time.Millisecond
 	maxProbe = 2 * time.Second
-	// probeLinger is for how long it is probed when no client stands alone.
-	probeLinger = 10 * time.Second
 )
 
 // joins adds a client if the outage is going on.
@@ -110,7 +108,6 @@ func (s *Server) probe() {
 		case <-ctx.Done():
 		}
 	})
-	alone := time.Now()
 	for pause := minProbe; ; pause = min(2*pause, maxProbe) { //nolint:mnd // doubles
 		if !s.sleep(rand.N(pause/2) + pause/2) { //nolint:mnd,gosec // spread around the pause
 			return
@@ -119,10 +116,8 @@ func (s *Server) probe() {
 			s.handBack()
 			return
 		}
-		if n, _ := s.outage.state(); n > 0 {
-			alone = time.Now()
-		} else if time.Since(alone) > probeLinger { // whoever comes next finds out
-			s.handBack()
+		if n, _ := s.outage.state(); n == 0 && !s.ServesAlone() { // nobody is left who could come
+			s.outage.ends()
 			return
 		}
 	}

@@ -155,8 +155,9 @@ func (c *client) passInfo(p *passage, doc []byte) {
 	p.mu.Unlock()
 	if info.RemoteAccount != "" {
 		c.join(info.RemoteAccount) // a limit that this server has for it does not count: upstream decides
-		if p.guide != nil {
-			p.g.who.named(info.RemoteAccount)
+		if p.guide != nil && !p.g.who.named(info.RemoteAccount) {
+			c.contradicted(p)
+			return
 		}
 	}
 	c.enqueue(string(c.infoLine(c.server.rewritten(info))))

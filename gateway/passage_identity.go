@@ -88,17 +88,30 @@ func (w *identity) refused(text string) bool {
 	return true
 }
 
-// named takes the account from an INFO, which is all that is known if the question is not answered.
-func (w *identity) named(account string) {
+// named takes the account from an INFO, which is all that is known if the question is not answered. False: the answer
+// was another's, since it named another account.
+func (w *identity) named(account string) bool {
 	w.mu.Lock()
 	if w.id.Account == "" {
 		w.id.Account = account
 	}
+	same := w.id.Account == account
 	settle := w.asked == ""
 	w.mu.Unlock()
 	if settle {
 		w.settle()
 	}
+	return same
+}
+
+// contradicted ends a connection of which it was told that it is somebody else's than the server upstream says: others in
+// an account can hear the question who a client is, and answer it.
+func (c *client) contradicted(p *passage) {
+	if offer := p.offer.Load(); offer != nil {
+		c.server.options.Memory.Refused(offer)
+	}
+	c.fault("somebody else has answered which account the client is in, and not the server upstream")
+	c.expel("account of the connection is not certain", ReasonInternal)
 }
 
 // settle says that there is no more to learn.
