@@ -104,8 +104,8 @@ func (w *identity) named(account string) bool {
 	return same
 }
 
-// contradicted ends a connection of which it was told that it is somebody else's than the server upstream says: others in
-// an account can hear the question who a client is, and answer it.
+// contradicted ends a connection of which it was told that it is somebody else's than the server upstream says: others
+// in an account can hear the question who a client is, and answer it.
 func (c *client) contradicted(p *passage) {
 	if offer := p.offer.Load(); offer != nil {
 		c.server.options.Memory.Refused(offer)

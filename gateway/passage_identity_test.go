@@ -30,7 +30,7 @@ func TestWhoAnswers(t *testing.T) {
 	if w.id.Account != "GOOD" || w.id.Permitted {
 		t.Errorf("an answer about another account counts: %+v", w.id)
 	}
-	if asked().asked == asked().asked {
+	if a, b := asked(), asked(); a.asked == b.asked {
 		t.Error("inboxes can be told")
 	}
 }
