@@ -231,6 +231,19 @@ func (c *client) learn(p *passage, login *auth.Login, expires time.Duration, siz
 	}
 }
 
+// unlearn takes back what learn has said: the login holds no more as it was.
+func (c *client) unlearn(p *passage) {
+	m, offer := c.server.options.Memory, p.offer.Load()
+	p.mu.Lock()
+	learned := p.learned
+	p.learned = false
+	p.mu.Unlock()
+	if learned && offer != nil {
+		m.Left(offer)
+		m.Refused(offer)
+	}
+}
+
 // leave says that the client of a passage is gone: its login held until now.
 func (c *client) leave(p *passage) {
 	m, offer := c.server.options.Memory, p.offer.Load()

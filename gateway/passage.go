@@ -279,7 +279,10 @@ func (c *client) checkUpstream() {
 	c.mu.Lock()
 	c.pingTimer = time.AfterFunc(set.PingInterval, c.checkUpstream)
 	c.mu.Unlock()
-	c.do(func() { p.pings.ping(c, p) })
+	c.do(func() {
+		p.pings.ping(c, p)
+		c.askAgain(p)
+	})
 	if c.closing.Load() { // it may have ended before it could stop the new timer
 		c.mu.Lock()
 		stopTimer(c.pingTimer)

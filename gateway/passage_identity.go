@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"log/slog"
@@ -23,10 +24,13 @@ type identity struct {
 	perms   *auth.Permissions
 	expires time.Duration // of the login, from now on; 0: never
 	size    int           // of the answer, in bytes
+	told    []byte        // the permissions, as they were told
 	asked   string        // inbox of the question; empty: it cannot be asked
+	again   string        // inbox of the question that was asked again; empty: none is without an answer
 	settled bool
 	known   chan struct{} // closed once settled
 	opens   func()        // makes the client a party here
+	renews  func()        // makes other permissions hold
 }
 
 // ownSID is the subscription of the gateway itself on a client's connection upstream. Clients count.
@@ -39,53 +43,105 @@ func (w *identity) ask() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked = "_INBOX." + rand.Text() // nobody else can tell it, and answer
-	return []byte("SUB " + w.asked + " " + string(ownSID) + wire.CRLF +
+	return question(w.asked)
+}
+
+// askAgain is ask for a client that is known: the servers may have been told other permissions. Nil: it is not known.
+func (w *identity) askAgain() []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.settled || !w.id.Permitted {
+		return nil
+	}
+	w.again = "_INBOX." + rand.Text()
+	return question(w.again)
+}
+
+func question(inbox string) []byte {
+	return []byte("SUB " + inbox + " " + string(ownSID) + wire.CRLF +
 		"UNSUB " + string(ownSID) + " 1" + wire.CRLF +
-		"PUB " + userInfoSubject + " " + w.asked + " 0" + wire.CRLF + wire.CRLF)
+		"PUB " + userInfoSubject + " " + inbox + " 0" + wire.CRLF + wire.CRLF)
+}
+
+// told is what a server says of a client.
+type told struct {
+	Account, User string
+	Expires       time.Duration
+	raw           []byte // of the permissions
+	perms         *auth.Permissions
+}
+
+func readTold(data []byte) (t told, err error) {
+	var doc struct {
+		Data struct {
+			User        string          `json:"user"`
+			Account     string          `json:"account"`
+			Permissions json.RawMessage `json:"permissions"`
+			Expires     time.Duration   `json:"expires"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return told{}, err
+	}
+	t = told{Account: doc.Data.Account, User: doc.Data.User, Expires: doc.Data.Expires, raw: doc.Data.Permissions}
+	var perms *server.Permissions
+	if len(t.raw) > 0 {
+		if err := json.Unmarshal(t.raw, &perms); err != nil {
+			return told{}, err
+		}
+	}
+	t.perms, err = auth.NewPermissions(perms)
+	return t, err
 }
 
 // answer takes the answer. What the client has sent to itself under the same id is none.
 func (w *identity) answer(subject, data []byte) {
 	w.mu.Lock()
-	none := w.settled || w.asked == "" || string(subject) != w.asked
+	first := !w.settled && w.asked != "" && string(subject) == w.asked
+	again := w.again != "" && string(subject) == w.again
 	w.mu.Unlock()
-	if none {
+	if !first && !again {
 		return
 	}
-	var doc struct {
-		Data struct {
-			User        string              `json:"user"`
-			Account     string              `json:"account"`
-			Permissions *server.Permissions `json:"permissions"`
-			Expires     time.Duration       `json:"expires"`
-		} `json:"data"`
-	}
-	err := json.Unmarshal(data, &doc)
-	var perms *auth.Permissions
-	if err == nil {
-		perms, err = auth.NewPermissions(doc.Data.Permissions)
-	}
+	t, err := readTold(data)
 	w.mu.Lock()
 	// An INFO that names another account makes the answer somebody else's.
-	if err == nil && doc.Data.Account != "" && (w.id.Account == "" || w.id.Account == doc.Data.Account) {
-		w.id = UpstreamIdentity{Account: doc.Data.Account, User: doc.Data.User, Permitted: true}
-		w.perms, w.expires, w.size = perms, doc.Data.Expires, len(data)
+	ok := err == nil && t.Account != "" && (w.id.Account == "" || w.id.Account == t.Account)
+	if again {
+		w.again = ""
+	}
+	news := ok && !bytes.Equal(w.told, t.raw)
+	if ok {
+		w.id = UpstreamIdentity{Account: t.Account, User: t.User, Permitted: true}
+		w.perms, w.told, w.expires, w.size = t.perms, t.raw, t.Expires, len(data)
 	}
 	w.mu.Unlock()
-	w.settle()
+	switch {
+	case first:
+		w.settle()
+	case news:
+		w.renews()
+	}
 }
 
-// refused takes an -ERR, and reports whether it speaks of the question.
+// refused takes an -ERR, and reports whether it speaks of the question. Who may not ask any more is not known any more.
 func (w *identity) refused(text string) bool {
-	w.mu.Lock()
-	asked := w.asked
-	done := w.settled
-	w.mu.Unlock()
-	if asked == "" || done || !strings.Contains(text, asked) && !strings.Contains(text, userInfoSubject) {
-		return false
+	about := func(inbox string) bool {
+		return inbox != "" && (strings.Contains(text, inbox) || strings.Contains(text, userInfoSubject))
 	}
-	w.settle()
-	return true
+	w.mu.Lock()
+	first, again := !w.settled && about(w.asked), about(w.again)
+	if again {
+		w.again, w.id.Permitted, w.perms, w.told = "", false, nobody, nil
+	}
+	w.mu.Unlock()
+	switch {
+	case first:
+		w.settle()
+	case again:
+		w.renews()
+	}
+	return first || again
 }
 
 // named takes the account from an INFO, which is all that is known if the question is not answered. False: the answer
@@ -148,6 +204,7 @@ func (c *client) attend(p *passage) {
 	}
 	p.g.who.known = make(chan struct{})
 	p.g.who.opens = func() { c.do(func() { c.enter(p) }) }
+	p.g.who.renews = func() { c.do(func() { c.renew(p) }) }
 	c.guided = p
 	p.guide = d.Attend(c)
 }
@@ -179,6 +236,40 @@ func (c *client) enter(p *passage) {
 	}
 	for _, s := range p.subs.all() {
 		c.subscribeHere(s.SID, s.Subject, s.Queue)
+	}
+}
+
+// renew makes what the server upstream says now about what the client may do hold here. The reader calls it.
+func (c *client) renew(p *passage) {
+	w := &p.g.who
+	w.mu.Lock()
+	id, perms, expires, size := w.id, w.perms, w.expires, w.size
+	w.mu.Unlock()
+	if c.bus == nil {
+		return // it is no party here
+	}
+	c.notice("the servers upstream say that user {user} has other permissions", slog.String("user", id.User))
+	login := &auth.Login{Account: id.Account, User: id.User, Permissions: perms}
+	c.unlearn(p)
+	if id.Permitted {
+		c.learn(p, login, expires, size)
+	}
+	c.mu.Lock()
+	c.login = login
+	c.mu.Unlock()
+	c.out.mu.Lock()
+	c.guard = newGuard(perms)
+	c.out.mu.Unlock()
+	c.checkSubscriptions(login)
+}
+
+// askAgain asks the server upstream whether the client may still do what it might.
+func (c *client) askAgain(p *passage) {
+	if p.guide == nil || !p.connected {
+		return
+	}
+	if lines := p.g.who.askAgain(); lines != nil {
+		p.say(func() { c.writeUp(p, lines) })
 	}
 }
 

@@ -221,8 +221,8 @@ func (e *Engine) approach(ctx context.Context, s *stream, h *authority, last uin
 	if err := h.chain.Reach(ctx, last); err != nil {
 		rate := func(from, to uint64) float64 { return float64(to-min(from, to)) / time.Since(began).Seconds() }
 		now, _ := s.copy.Progress()
-		return fmt.Errorf("the servers do not have everything, a rollback would lose messages: they take %.0f a second "+
-			"while %.0f come here: %w", rate(had, h.chain.Position()), rate(last, now), err)
+		return fmt.Errorf("the servers do not have everything, a rollback would lose messages: they take %.0f a "+
+			"second while %.0f come here: %w", rate(had, h.chain.Position()), rate(last, now), err)
 	}
 	for before := error(nil); ; {
 		err := e.bring(ctx, s, h)

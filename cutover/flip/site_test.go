@@ -48,10 +48,16 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	return newRigWith(t, &server.Options{}, &server.Options{})
+}
+
+// newRigWith is newRig with more options of the NATS server and of the gateway.
+func newRigWith(t *testing.T, of, front *server.Options) *rig {
+	t.Helper()
 	r := &rig{t: t, relay: relay.New(""), router: bus.NewRouter(), dir: t.TempDir()}
-	ns, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(),
-	})
+	of.Host, of.Port, of.NoLog, of.NoSigs = "127.0.0.1", server.RANDOM_PORT, true, true
+	of.JetStream, of.StoreDir = true, t.TempDir()
+	ns, err := server.NewServer(of)
 	check(t, err)
 	ns.Start()
 	if !ns.ReadyForConnections(10 * time.Second) {
@@ -68,8 +74,9 @@ func newRig(t *testing.T) *rig {
 	check(t, err)
 	up, err := upstream.New(upstream.Options{URLs: []*url.URL{to}})
 	check(t, err)
+	front.Host, front.Port = "127.0.0.1", server.RANDOM_PORT
 	r.gw, err = gateway.New(gateway.Options{
-		Server: &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT}, Bus: r.router, Upstream: up, Director: r.relay,
+		Server: front, Bus: r.router, Upstream: up, Director: r.relay,
 	})
 	check(t, err)
 	check(t, r.gw.Start())
