@@ -244,14 +244,14 @@ func (c *client) unlearn(p *passage) {
 	}
 }
 
-// leave says that the client of a passage is gone: its login held until now.
+// leave says that the client of a passage is gone, or is to be another: its login held until now.
 func (c *client) leave(p *passage) {
 	m, offer := c.server.options.Memory, p.offer.Load()
 	p.mu.Lock()
-	learned := p.learned
+	learned := p.learned && !p.left
 	p.left = true
 	p.mu.Unlock()
-	if learned && offer != nil {
+	if learned {
 		m.Left(offer)
 	}
 }

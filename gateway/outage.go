@@ -89,7 +89,11 @@ func (c *client) standAlone(why error) bool {
 		return false
 	}
 	c.stand()
-	if s.outage.begins(c) {
+	first := s.outage.begins(c)
+	if c.closing.Load() { // it has left before
+		s.outage.leaves(c)
+	}
+	if first {
 		s.log.Warn("No server upstream can be reached: clients are served from here as far as streams were moved here "+
 			"and their logins are remembered", slog.Any("error", why))
 		s.running.Go(s.probe)

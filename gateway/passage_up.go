@@ -196,6 +196,7 @@ func (c *client) drainClient(p *passage) {
 func (c *client) passConnect(p *passage, arg []byte) {
 	again := p.connected
 	if again {
+		c.leave(p)
 		p.subs.drop()
 		c.dropSession()
 	}

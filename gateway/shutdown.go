@@ -86,11 +86,13 @@ func (s *Server) announceLameDuck(clients []*client) {
 	for _, c := range clients {
 		c.mu.Lock()
 		wants := c.told.Protocol >= wire.ProtoInfo && (c.login != nil || c.passage != nil)
-		passage := c.passage
+		passage, lone := c.passage, c.lone
 		c.mu.Unlock()
 		switch {
 		case wants && passage != nil:
 			c.enqueue(string(c.infoLine(s.rewritten(passage.lastInfo()))))
+		case wants && lone != nil:
+			c.enqueue(string(c.infoLine(c.loneInfo())))
 		case wants:
 			c.enqueue(string(c.infoLine(info)))
 		}

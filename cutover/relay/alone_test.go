@@ -3,6 +3,7 @@ package relay_test
 import (
 	"encoding/json"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -177,6 +178,9 @@ func TestAlone(t *testing.T) {
 	}
 	late := connect(t, s.gw.ClientURL(), nats.UserInfo("alice", "secret"), nats.Timeout(time.Second)) // at once
 	check(t, late.Flush())
+	web := connect(t, "ws://"+s.gw.WebsocketAddr().String(), nats.UserInfo("alice", "secret"), nats.Timeout(time.Second))
+	_, err = web.Request("$JS.API.STREAM.INFO.ORDERS", nil, 5*time.Second)
+	check(t, err)
 
 	s.startNATS(t)
 	came(t, back, 6*time.Second)
@@ -364,4 +368,36 @@ func TestAloneCreds(t *testing.T) {
 		}
 		return err != nil
 	})
+}
+
+// TestAloneSaidTwice: of a client that says who it is again nothing more is remembered: whom the servers speak of is not
+// certain then.
+func TestAloneSaidTwice(t *testing.T) {
+	s := newSite(t, &server.Options{Users: []*server.User{
+		{Username: "alice", Password: "a"}, {Username: "bob", Password: "b"}, {Username: "own", Password: "own"},
+	}}, nats.UserInfo("own", "own"))
+	s.served(t, "$G", relay.Here)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.gw.ClientURL(), "nats://"))
+	check(t, err)
+	defer conn.Close()
+	say := func(text string) {
+		t.Helper()
+		_, err := conn.Write([]byte(text + "\r\n"))
+		check(t, err)
+	}
+	remembered := func() bool { return s.gw.Stats().Upstream.Remembered == 1 }
+	say(`CONNECT {"user":"alice","pass":"a","verbose":false,"protocol":1,"headers":true}`)
+	eventually(t, "alice is remembered", remembered)
+	say(`CONNECT {"user":"bob","pass":"b","verbose":false,"protocol":1,"headers":true}`)
+	say("PING")
+	time.Sleep(200 * time.Millisecond)
+	if !remembered() {
+		t.Errorf("%d are remembered", s.gw.Stats().Upstream.Remembered)
+	}
+	s.stopNATS()
+	check(t, connect(t, s.gw.ClientURL(), nats.UserInfo("alice", "a")).Flush())
+	if nc, err := nats.Connect(s.gw.ClientURL(), nats.UserInfo("bob", "b")); err == nil {
+		nc.Close()
+		t.Error("bob was let in")
+	}
 }

@@ -76,7 +76,11 @@ func newSite(t *testing.T, o *server.Options, own ...nats.Option) *site {
 	check(t, err)
 	svc.SetElsewhere(&elsewhere{origin.Over(connect(t, ns.ClientURL(), own...), origin.Options{Account: "$G"})})
 	s.gw, err = gateway.New(gateway.Options{
-		Server: &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT}, Bus: s.router, Upstream: up, Director: s.relay,
+		Server: &server.Options{
+			Host: "127.0.0.1", Port: server.RANDOM_PORT,
+			Websocket: server.WebsocketOpts{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoTLS: true},
+		},
+		Bus: s.router, Upstream: up, Director: s.relay,
 		Memory: auth.NewMemory(time.Hour, false),
 	})
 	check(t, err)
