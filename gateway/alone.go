@@ -170,10 +170,15 @@ func (c *client) answerAlone(reply, header, data []byte) bool {
 		c.enqueue(wire.OK)
 	}
 	c.out.mu.Lock()
-	defer c.out.mu.Unlock()
 	if c.out.reason == "" {
 		c.out.message(reply, sub.SID, nil, header, data)
 		c.out.wake.Signal()
+	}
+	slow := c.out.pending > c.out.max
+	c.out.mu.Unlock()
+	if slow { // it asks on and on, and does not read
+		c.slowConsumer(ReasonSlowPending)
+		c.close(ReasonSlowPending)
 	}
 	return true
 }
