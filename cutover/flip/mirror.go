@@ -166,7 +166,8 @@ func (m *mirror) take() []waiting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := m.durable
-	m.durable, m.inRound = nil, len(list)
+	m.durable = nil
+	m.inRound += len(list) // beside those of a round that has failed
 	return list
 }
 
@@ -231,12 +232,20 @@ func (m *mirror) round(ctx context.Context, list []waiting) error {
 	return nil
 }
 
-// flush waits until everything that the consumer here has confirmed is confirmed to the clients.
+// answerLate is how long the consumer here may take to confirm an ack; one that took longer is not waited for.
+const answerLate = time.Second
+
+// flush waits until everything that the consumer here has confirmed, or is about to, is confirmed to the clients.
 func (m *mirror) flush(ctx context.Context) error {
 	for {
 		m.poke()
 		m.mu.Lock()
 		n := len(m.durable) + m.inRound
+		for _, w := range m.asked { // the consumer here has done with it, and its word is on its way
+			if time.Since(w.at) < answerLate {
+				n++
+			}
+		}
 		m.mu.Unlock()
 		if n == 0 {
 			return nil

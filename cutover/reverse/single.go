@@ -136,11 +136,11 @@ func (g *Single) catchUp(ctx context.Context, c *cutover.ConsumerCopy, info *ser
 			fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, batch, singlePull)); err != nil {
 			return err
 		}
-		n, err := g.receive(ctx, sub, c, todo, batch)
-		if err != nil {
+		before := len(todo)
+		if err := g.receive(ctx, sub, c, todo, batch); err != nil {
 			return err
 		}
-		if n > 0 {
+		if len(todo) < before {
 			empty = 0
 			continue
 		}
@@ -162,33 +162,32 @@ func (g *Single) catchUp(ctx context.Context, c *cutover.ConsumerCopy, info *ser
 // receive receives one batch, takes it off todo and acknowledges what is done here.
 func (g *Single) receive(
 	ctx context.Context, sub *nats.Subscription, c *cutover.ConsumerCopy, todo map[uint64]bool, batch int,
-) (n int, err error) {
-	for n < batch {
+) error {
+	for range batch {
 		limited, cancel := context.WithTimeout(ctx, pullSilence)
 		m, err := sub.NextMsgWithContext(limited)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
-			return n, context.Cause(ctx)
+			return context.Cause(ctx)
 		case errors.Is(err, context.DeadlineExceeded):
-			return n, nil // the request is over, and nobody said so
+			return nil // the request is over, and nobody said so
 		case err != nil:
-			return n, err
+			return err
 		}
 		seq, ok := sequenceOf(m.Reply)
 		if !ok {
-			return n, nil // a status: there is no more
+			return nil // a status: there is no more
 		}
-		n++
 		delete(todo, seq)
 		g.taken(seq)
 		if done(c, seq) {
 			if err := g.conn.Publish(m.Reply, []byte("+ACK")); err != nil {
-				return n, err
+				return err
 			}
 		}
 	}
-	return n, nil
+	return nil
 }
 
 // Missed reports whether somebody else has taken messages of the consumer on the servers: less is outstanding there
