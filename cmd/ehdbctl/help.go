@@ -58,8 +58,8 @@ var examples = map[string]string{
 }
 
 // changes are the commands that the gateway may refuse.
-const changes = " flip, flip go, flip abort, flip accept, rollback, approve, complete, shadow backfill, shadow start, " +
-	"shadow stop, shadow reset, canary add, canary rm, throttle, pause, resume, plan apply, diff create, diff stop, " +
+const changes = " flip, flip go, flip abort, flip accept, rollback, approve, complete, shadow backfill, " +
+	"shadow start, shadow stop, shadow reset, canary add, canary rm, throttle, pause, resume, plan apply, diff create, diff stop, " +
 	"diff repair, diff known add, diff known rm, drill abandon,"
 
 const (

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -275,7 +276,8 @@ Exit code: 0 done, 2 refused, 3 refused, for there is too little evidence and no
 	}
 	f := cmd.Flags()
 	f.BoolVar(&q.Understood, "i-understand", false, "that there is no way back")
-	f.StringVar(&q.Approver, "approved-by", "", "a second person, who is not --by; where there is an approvers' token: ehdbctl approve")
+	f.StringVar(&q.Approver, "approved-by", "",
+		"a second person, who is not --by; where there is an approvers' token: ehdbctl approve")
 	f.StringVar(&q.Credentials, "retire", "", "the servers' credentials that are to be retired now, in words")
 	f.StringToStringVar(&force, "force", nil, "gates to do without, with a reason each: G11=ticket")
 	return cmd
@@ -307,38 +309,72 @@ func (c *remote) canaryCommand() *cobra.Command {
 	}
 	var abort []string
 	for _, sub := range []struct{ use, short, what string }{
-		{"add", "Serve a consumer from here: --scope consumer=STREAM/NAME", "the consumer is served from here"},
-		{"rm", "Let the servers serve it again", "the consumer is served by the servers"},
+		{
+			"add", "Serve a consumer from here: --scope consumer=STREAM/NAME, or all of stream=STREAM",
+			"it is served from here",
+		},
+		{"rm", "Let the servers serve it again, or all of stream=STREAM", "it is served by the servers"},
 	} {
 		s := &cobra.Command{
 			Use:   sub.use,
 			Short: sub.short,
 			Args:  cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				name, ok := strings.CutPrefix(c.scope, "consumer=")
-				i := strings.LastIndexByte(name, '/')
-				if !ok || i < 0 {
-					return errors.New("give --scope consumer=STREAM/NAME: a canary is one consumer. A whole stream " +
-						"is flipped, and comes back with rollback; subjects of a stream cannot be parted from it")
-				}
-				scope, err := cutover.ParseScope(name[:i])
-				if err != nil {
+				q := face.CanaryRequest{Actor: c.actor(), Remove: sub.use == "rm", Abort: abort}
+				if err := c.canaryOf(cmd.Context(), &q); err != nil {
 					return err
 				}
-				q := face.CanaryRequest{
-					Actor:    c.actor(),
-					Scope:    scope,
-					Consumer: name[i+1:],
-					Remove:   sub.use == "rm",
-					Abort:    abort,
-				}
-				return c.change(cmd, "/canary", q, sub.what)
+				return c.canary(cmd, &q, sub.what)
 			},
 		}
 		s.Flags().StringSliceVar(&abort, "auto-abort-on", nil, "gates that end it: G4,G10,G11")
 		cmd.AddCommand(s)
 	}
 	return cmd
+}
+
+// canaryOf reads from --scope which consumer is meant; one stream: all of it that can be.
+func (c *remote) canaryOf(ctx context.Context, q *face.CanaryRequest) (err error) {
+	name, ok := strings.CutPrefix(c.scope, "consumer=")
+	if !ok {
+		q.Scope, err = c.one(ctx)
+		return err
+	}
+	i := strings.LastIndexByte(name, '/')
+	if i < 0 {
+		return errors.New("give --scope consumer=STREAM/NAME, or stream=STREAM for all of its consumers that can be")
+	}
+	q.Scope, err = cutover.ParseScope(name[:i])
+	q.Consumer = name[i+1:]
+	return err
+}
+
+// canary asks for it, and says what became of each consumer.
+func (c *remote) canary(cmd *cobra.Command, q *face.CanaryRequest, what string) error {
+	w := cmd.OutOrStdout()
+	if c.dry {
+		return c.would(w, "/canary", q)
+	}
+	var a struct {
+		changed
+		Consumers []face.CanaryResult `json:"consumers"`
+	}
+	if err := c.post(cmd.Context(), "/canary", q, &a); err != nil {
+		return err
+	}
+	return c.show(w, a, func() {
+		if q.Consumer != "" {
+			fmt.Fprintln(w, what)
+		}
+		for _, r := range a.Consumers {
+			side := "the servers"
+			if r.Served {
+				side = "here"
+			}
+			fmt.Fprintf(w, "consumer %s is served from %s%s\n", r.Consumer, side, prefixed(": ", r.Why))
+		}
+		undoNext(w, a.Undo, a.Next)
+	})
 }
 
 // streamMode is what "mode" says about a stream.

@@ -140,6 +140,11 @@ func (s *stage) Throttle(_ context.Context, r face.ThrottleRequest) error {
 	return nil
 }
 
+func (s *stage) Canary(_ context.Context, r face.CanaryRequest) ([]face.CanaryResult, error) {
+	s.asked = append(s.asked, r)
+	return []face.CanaryResult{{Consumer: "a", Served: true}, {Consumer: "b", Why: "it pushes"}}, nil
+}
+
 func (s *stage) Shadow(_ context.Context, r face.ShadowRequest) error {
 	s.asked = append(s.asked, r)
 	return nil
@@ -283,7 +288,10 @@ func TestRemoteCommands(t *testing.T) {
 		{"shadow backfill --scope ORDERS --rate fast", true, exitNot, "as 50MB/s"},
 		{"shadow stop --scope ORDERS --rate 5", true, exitNoGo, "unknown flag"},
 		{"flip --scope subject=core.>", true, exitNot, "whole streams"},
-		{"canary add --scope stream=ORDERS", true, exitNot, "a canary is one consumer"},
+		{"canary add --scope stream=ORDERS", true, 0, "consumer a is served from here\nconsumer b is served from the servers: it pushes\n" +
+			"UNDO  ehdbctl canary rm --scope '$G/ORDERS'"},
+		{"canary rm --scope ORDERS --dry-run", true, 0, `"remove":true`},
+		{"canary add --scope consumer=ORDERS/a", true, 0, "UNDO  ehdbctl canary rm --scope 'consumer=$G/ORDERS/a'"},
 		{"mode --json", false, 0, `"phase": "shadow"`},
 		{"shadow start --scope ORDERS", false, exitNot, "operator's token"},
 		{"shadow start --scope ORDERS", true, 0, "UNDO  ehdbctl shadow stop --scope '$G/ORDERS'"},
@@ -324,7 +332,7 @@ func TestRemoteCommands(t *testing.T) {
 		{"approve --scope ORDERS", true, exitNot, "has no approvers' token"},
 		{"approve --scope ORDERS --dry-run", false, 0, "POST /cutover/v1/approve"},
 		{"complete --scope ORDERS", true, exitNot, "--i-understand"},
-		{"canary add --scope ORDERS", true, exitNot, "consumer=STREAM/NAME"},
+		{"canary add --scope consumer=ORDERS", true, exitNot, "consumer=STREAM/NAME"},
 		{"drill flip-and-back --load 500/s --scope ORDERS", true, 0, "passed  0 lost"},
 		{"drill partition --load 500 --scope ORDERS --url nats://127.0.0.1:1", true, exitNot, "the load cannot log in"},
 		{"drill partition --load some --scope ORDERS", true, exitNot, "give messages a second"},

@@ -32,11 +32,11 @@ func (s *stage) Release(_ context.Context, scope cutover.Scope, abort bool, by s
 }
 
 // Canary serves a consumer from here, or ends that.
-func (s *stage) Canary(_ context.Context, r face.CanaryRequest) error {
+func (s *stage) Canary(_ context.Context, r face.CanaryRequest) ([]face.CanaryResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.canaries = append(s.canaries, r)
-	return nil
+	return nil, nil
 }
 
 func (s *stage) Pause(_ context.Context, r face.PauseRequest) error {

@@ -387,14 +387,16 @@ func (a *api) canary(r *http.Request) (any, error) {
 	if err := acted(q.Actor, q.Scope); err != nil {
 		return nil, err
 	}
-	if q.Consumer == "" {
-		return nil, bad("consumer is missing")
-	}
-	undo := "rm"
+	undo, arg := "rm", " "+q.Scope.Flag()
 	if q.Remove {
 		undo = "add"
 	}
-	arg := " --scope 'consumer=" + q.Scope.String() + "/" + q.Consumer + "'"
-	out := done{Done: true, Undo: "ehdbctl canary " + undo + arg}
-	return out, a.Engine.Canary(r.Context(), q)
+	if q.Consumer != "" {
+		arg = " --scope 'consumer=" + q.Scope.String() + "/" + q.Consumer + "'"
+	}
+	list, err := a.Engine.Canary(r.Context(), q)
+	return struct {
+		done
+		Consumers []CanaryResult `json:"consumers"`
+	}{done{Done: true, Undo: "ehdbctl canary " + undo + arg}, list}, err
 }

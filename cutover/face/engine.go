@@ -57,8 +57,8 @@ type Engine interface {
 	Complete(ctx context.Context, r CompleteRequest) error
 	// Shadow starts, stops or resets the copy of a stream.
 	Shadow(ctx context.Context, r ShadowRequest) error
-	// Canary serves a consumer from here, or ends that.
-	Canary(ctx context.Context, r CanaryRequest) error
+	// Canary serves a consumer from here, or ends that; of all consumers of a stream that can be, or none, without one.
+	Canary(ctx context.Context, r CanaryRequest) ([]CanaryResult, error)
 	// Throttle holds back what is behind of one stream, or of all: for a reason, or above a load.
 	Throttle(ctx context.Context, r ThrottleRequest) error
 	// Pause stops copying one stream, or all, for a reason, or ends that.
@@ -143,8 +143,8 @@ type CompleteRequest struct {
 	Actor
 	Scope      cutover.Scope `json:"scope"`
 	Understood bool          `json:"understood"`
-	// Approver is a second person, by name: where there is an approvers' token, Approve says it. Credentials are what is
-	// to be retired on the servers then, in words. Both are kept in the events.
+	// Approver is a second person, by name: where there is an approvers' token, Approve says it. Credentials are what
+	// is to be retired on the servers then, in words. Both are kept in the events.
 	Approver    string            `json:"approved_by,omitempty"`
 	Credentials string            `json:"credentials,omitempty"`
 	Force       map[string]string `json:"force,omitempty"` // gates to do without, with reasons
@@ -166,9 +166,16 @@ type ShadowRequest struct {
 type CanaryRequest struct {
 	Actor
 	Scope    cutover.Scope `json:"scope"`
-	Consumer string        `json:"consumer"`
+	Consumer string        `json:"consumer,omitempty"` // none: all of the stream that can be
 	Remove   bool          `json:"remove,omitempty"`
 	Abort    []string      `json:"abort_on,omitempty"` // gates that end it
+}
+
+// CanaryResult is what became of a consumer.
+type CanaryResult struct {
+	Consumer string `json:"consumer"`
+	Served   bool   `json:"served"`        // from here
+	Why      string `json:"why,omitempty"` // or why not
 }
 
 // DrillRequest asks for an exercise.

@@ -153,9 +153,9 @@ func (s *stage) Pause(_ context.Context, r PauseRequest) error {
 	return s.err
 }
 
-func (s *stage) Throttle(context.Context, ThrottleRequest) error { return nil }
-func (s *stage) Shadow(context.Context, ShadowRequest) error     { return nil }
-func (s *stage) Canary(context.Context, CanaryRequest) error     { return nil }
+func (s *stage) Throttle(context.Context, ThrottleRequest) error               { return nil }
+func (s *stage) Shadow(context.Context, ShadowRequest) error                   { return nil }
+func (s *stage) Canary(context.Context, CanaryRequest) ([]CanaryResult, error) { return nil, nil }
 
 const token = "0123456789012345678901234567890123456789"
 
@@ -305,7 +305,7 @@ func TestChangesNeedTheToken(t *testing.T) {
 		"shadow":         {"/shadow", `{"scope":"A/B/ORDERS","by":"me","action":"start"}`, 200},
 		"no such action": {"/shadow", `{"scope":"A/B/ORDERS","by":"me","action":"go"}`, 400},
 		"canary":         {"/canary", `{"scope":"A/B/ORDERS","by":"me","consumer":"c"}`, 200},
-		"which consumer": {"/canary", `{"scope":"A/B/ORDERS","by":"me"}`, 400},
+		"all consumers":  {"/canary", `{"scope":"A/B/ORDERS","by":"me"}`, 200},
 		"file not whole": {"/flip", `{"scope":"A/B/ORDERS","by":"me","postpone_file":"x"}`, 400},
 		"file":           {"/flip", `{"scope":"A/B/ORDERS","by":"me","postpone_file":"/run/x","hold_window":1000000000}`, 200},
 		"too long":       {"/flip", `{"scope":"A/B/ORDERS","by":"me","hold_window":90000000000000}`, 400},

@@ -370,24 +370,6 @@ func (p *Pilot) limited(r *face.ShadowRequest) error {
 	return p.limit(r.Scope, &r.Limits, r.Actor)
 }
 
-// Canary implements face.Engine.
-func (p *Pilot) Canary(ctx context.Context, r face.CanaryRequest) error {
-	o := flip.MoveOptions{By: r.By, Reason: r.Reason}
-	var err error
-	if r.Remove {
-		err = p.engine.EndCanary(ctx, r.Scope, r.Consumer, o)
-	} else {
-		if id := gate.NoGate(r.Abort); id != "" {
-			return fmt.Errorf("%w: no gate %s: there are G1 to G24", face.ErrRefused, id)
-		}
-		err = p.engine.Canary(ctx, r.Scope, r.Consumer, r.Abort, o)
-	}
-	if errors.Is(err, cutover.ErrNoStream) || errors.Is(err, cutover.ErrNoConsumer) {
-		return unknown(err)
-	}
-	return refused(err)
-}
-
 // Pause implements face.Engine.
 func (p *Pilot) Pause(_ context.Context, r face.PauseRequest) error {
 	do := p.engine.Pause

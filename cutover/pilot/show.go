@@ -153,7 +153,7 @@ func (p *Pilot) streamState(ctx context.Context, scope cutover.Scope) (*face.Str
 	if v.OneWay && s.Undo != "" {
 		s.Undo += " --emergency"
 	}
-	if err := p.canaries(s); err != nil {
+	if err := p.served(s); err != nil {
 		return nil, unknown(err)
 	}
 	s.Copy = copyState(v)
@@ -216,8 +216,8 @@ func (p *Pilot) due(s *face.StreamState, leftover string) {
 	}
 }
 
-// canaries fills in the consumers that are served from here.
-func (p *Pilot) canaries(s *face.StreamState) error {
+// served fills in the consumers that are served from here.
+func (p *Pilot) served(s *face.StreamState) error {
 	list, err := p.engine.Canaries(s.Scope)
 	for _, c := range list {
 		s.Canaries = append(s.Canaries, face.Canary{
