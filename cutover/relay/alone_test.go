@@ -19,16 +19,16 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/relay"
 )
 
-// served says in which state the stream ORDERS of an account is. AUDIT is with the servers.
+// served says in which state the stream ORDERS of an account is. AUDIT is with the servers, but for its consumer W.
 func (s *site) served(t *testing.T, account string, orders relay.State) {
 	t.Helper()
 	route := func(name, subject string, state relay.State) relay.Route {
 		scope := relay.NewScope(cutover.Scope{Account: account, Stream: name}, relay.Options{})
 		return relay.Route{Scope: scope, State: state, Subjects: []string{subject}}
 	}
-	tb, err := relay.NewTable(1, []relay.Route{
-		route("ORDERS", "orders.>", orders), route("AUDIT", "audit.>", relay.Upstream),
-	}, false)
+	audit := route("AUDIT", "audit.>", relay.Upstream)
+	audit.Consumers = map[string]relay.State{"W": relay.Here} // a canary
+	tb, err := relay.NewTable(1, []relay.Route{route("ORDERS", "orders.>", orders), audit}, false)
 	check(t, err)
 	s.relay.Use(tb)
 }
