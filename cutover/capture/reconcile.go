@@ -180,8 +180,22 @@ func (c *Capturer) settled(ctx context.Context, last uint64) (equal bool, moved 
 		return false, moved, fmt.Errorf("%w: it ends at sequence %d now, not at %d", cutover.ErrMoved,
 			theirs.LastSeq, last)
 	}
-	equal, err = c.settle(ctx, to, &theirs)
-	return equal, moved, err
+	if equal, err = c.settle(ctx, to, &theirs); equal && err == nil {
+		err = c.settleConfig(ctx, to)
+	}
+	return equal && err == nil, moved, err
+}
+
+// settleConfig gives the standby the configuration that the stream has: it may just have been changed.
+func (c *Capturer) settleConfig(ctx context.Context, to cutover.Copy) error {
+	info, err := c.o.From.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.keepConfig(ctx, info, to); err != nil {
+		return err
+	}
+	return c.Status().ConfigErr
 }
 
 // settle brings the standby up to a state of the authority, if all its messages are here.

@@ -102,3 +102,26 @@ func TestResetInAFence(t *testing.T) {
 		t.Errorf("a reset of what is served from here: %v", err)
 	}
 }
+
+// TestConfiguredJustBefore: what a client has changed about a stream right before it is flipped stays so, on both sides.
+func TestConfiguredJustBefore(t *testing.T) {
+	r := newRig(t)
+	r.reconcile = time.Minute
+	cfg := jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, Description: "one"}
+	js, name := r.filled(cfg, 5)
+	cfg.Description, cfg.MaxMsgs = "two", 1000
+	_, err := js.UpdateStream(t.Context(), cfg)
+	check(t, err)
+	_, err = r.engine.Flip(t.Context(), name, flip.MoveOptions{By: "test", Retries: 3})
+	check(t, err)
+	time.Sleep(1200 * time.Millisecond) // the servers follow
+	there, err := jetstream.New(r.conn)
+	check(t, err)
+	for side, js := range map[string]jetstream.JetStream{"here": js, "there": there} {
+		s, err := js.Stream(t.Context(), "S")
+		check(t, err)
+		if c := s.CachedInfo().Config; c.Description != "two" || c.MaxMsgs != 1000 {
+			t.Errorf("%s it is %q, at most %d", side, c.Description, c.MaxMsgs)
+		}
+	}
+}

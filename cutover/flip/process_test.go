@@ -106,7 +106,7 @@ func beGateway() error {
 	onward := make(chan struct{})
 	engine, err := flip.Open(ctx, flip.Options{
 		Dir: dir, Local: svc.Cutover(), Relay: director, Bus: router, Barrier: gw.Barrier,
-		Site: func(string) (flip.Site, error) { return site{own, svc.Cutover()}, nil },
+		Site: func(string) (flip.Site, error) { return site{conn: own, local: svc.Cutover()}, nil },
 		Step: func(s flip.Step) {
 			if at := stop.Load(); at != nil && *at == s {
 				stop.Store(nil)

@@ -1,6 +1,7 @@
 package flip_test
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/url"
@@ -33,17 +34,18 @@ func check(tb testing.TB, err error) {
 
 // rig is a NATS server, a gateway in front of it, the gateway's own JetStream, and what moves streams between them.
 type rig struct {
-	t      *testing.T
-	nats   *server.Server
-	gw     *gateway.Server
-	relay  *relay.Relay
-	router *bus.Router
-	svc    *jetstreamapi.Service
-	conn   *nats.Conn   // a client of the server itself
-	own    *origin.Conn // the gateway's
-	engine *flip.Engine
-	dir    string
-	step   atomic.Pointer[func(flip.Step)] // nil: nothing
+	t         *testing.T
+	nats      *server.Server
+	gw        *gateway.Server
+	relay     *relay.Relay
+	router    *bus.Router
+	svc       *jetstreamapi.Service
+	conn      *nats.Conn   // a client of the server itself
+	own       *origin.Conn // the gateway's
+	engine    *flip.Engine
+	dir       string
+	reconcile time.Duration
+	step      atomic.Pointer[func(flip.Step)] // nil: nothing
 }
 
 func newRig(t *testing.T) *rig {
@@ -95,7 +97,7 @@ func (r *rig) open() {
 	var err error
 	r.engine, err = flip.Open(r.t.Context(), flip.Options{
 		Dir: r.dir, Local: r.svc.Cutover(), Relay: r.relay, Bus: r.router, Barrier: r.gw.Barrier,
-		Site: func(string) (flip.Site, error) { return site{r.own, r.svc.Cutover()}, nil },
+		Site: func(string) (flip.Site, error) { return site{r.own, r.svc.Cutover(), r.reconcile}, nil },
 		Step: func(s flip.Step) {
 			if f := r.step.Load(); f != nil {
 				(*f)(s)
@@ -118,6 +120,7 @@ func (r *rig) connect(at string, opts ...nats.Option) *nats.Conn {
 type site struct {
 	conn  *origin.Conn
 	local cutover.Local
+	every time.Duration // what is no message is compared; 0: often
 }
 
 func (s site) Conn() *nats.Conn { return s.conn.NATS() }
@@ -127,6 +130,6 @@ func (s site) Stream(name string) cutover.Upstream { return s.conn.Stream(name) 
 func (s site) Capture(name string, _ cutover.Copy) flip.Capture {
 	return capture.New(capture.Options{
 		Scope: cutover.Scope{Account: "$G", Stream: name}, From: s.conn.Stream(name), To: s.local,
-		Reconcile: 200 * time.Millisecond,
+		Reconcile: cmp.Or(s.every, 200*time.Millisecond),
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/relay"
+	"github.com/noetl/ehdb-gateway/cutover/reverse"
 	"github.com/noetl/ehdb-gateway/internal/bus"
 )
 
@@ -349,6 +350,9 @@ func (e *Engine) settled(
 			"the gateway",
 			slog.String("stream", s.name.String()), slog.Uint64("from", before.State.LastSeq),
 			slog.Uint64("to", after.State.LastSeq))
+		return false, nil, nil
+	}
+	if len(reverse.Differs(&before.Config, &after.Config)) > 0 { // somebody has just changed it
 		return false, nil, nil
 	}
 	if after.State.Msgs != before.State.Msgs { // the last acks have removed them, or an age limit has
