@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,7 +37,8 @@ type canary struct {
 	at   time.Time // when the servers' consumer was last where this one was
 	err  error     // why it is not, since
 	info cutover.ConsumerCopy
-	next time.Time // when the ack wait on the servers is begun anew
+	next time.Time       // when the ack wait on the servers is begun anew
+	kept map[uint64]bool // what the servers have sent and no client has got, once it is to be given back; nil before
 }
 
 // Canary is a consumer that is served from here while the servers have the say about its stream.
@@ -97,6 +100,11 @@ func (e *Engine) newCanary(s *stream, k Canary, cfg *server.ConsumerConfig, crea
 	c.ghost = reverse.NewSingle(s.site.Conn(), s.copy, s.up, s.name.Stream, k.Consumer, func(seq uint64) {
 		if f := e.o.Offered; f != nil {
 			f(s.name, []byte(k.Consumer), seq)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.kept != nil {
+			c.kept[seq] = true
 		}
 	})
 	return c, e.newMirror(s, c)
@@ -298,6 +306,8 @@ func (e *Engine) giveConsumer(ctx context.Context, s *stream, c *canary, lost bo
 	}
 	var last brought
 	if !lost {
+		c.keep(make(map[uint64]bool))
+		defer c.keep(nil)
 		var err error
 		if last, err = c.bring(ctx, s); err != nil {
 			return err
@@ -315,15 +325,34 @@ func (e *Engine) giveConsumer(ctx context.Context, s *stream, c *canary, lost bo
 	if !lost {
 		s.notes.Seed(c.Consumer, c.cfg.AckPolicy, &last.at.State)
 	}
-	e.dropCanary(s, c)
-	if err := e.route(); err != nil || lost {
-		return err
+	e.mu.Lock()
+	c.state = relay.Upstream
+	e.mu.Unlock()
+	err := e.route()
+	if !lost && err == nil {
+		e.giveAway(ctx, s, c, last)
 	}
-	if err := c.ghost.Return(ctx, last.at, last.info); err != nil { // they deliver it all the same, after its ack wait
+	e.dropCanary(s, c)
+	return errors.Join(err, e.route())
+}
+
+// giveAway makes the servers deliver again what they have sent for a consumer before its route was theirs again.
+func (e *Engine) giveAway(ctx context.Context, s *stream, c *canary, last brought) {
+	err := e.barrier(ctx) // what was kept from clients is known
+	c.mu.Lock()
+	kept := slices.Collect(maps.Keys(c.kept))
+	c.mu.Unlock()
+	err = errors.Join(err, c.ghost.Return(ctx, last.at, last.info, kept))
+	if err != nil { // they do all the same, after its ack wait
 		e.o.Logger.Warn("Consumer {consumer} of {stream}: {error}", slog.String("consumer", c.Consumer),
 			slog.String("stream", s.name.String()), slog.Any("error", err))
 	}
-	return nil
+}
+
+func (c *canary) keep(kept map[uint64]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept = kept
 }
 
 // keepConsumer serves a consumer on, after an attempt to give it back. One that was not verified waits on.

@@ -11,8 +11,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/capture"
 	"github.com/noetl/ehdb-gateway/cutover/flip"
+	"github.com/noetl/ehdb-gateway/cutover/reverse"
 )
 
 // TestDeletedOnTheServers: somebody deletes the servers' stream, around the gateway, while it is served from here. A
@@ -124,4 +126,32 @@ func TestConfiguredJustBefore(t *testing.T) {
 			t.Errorf("%s it is %q, at most %d", side, c.Description, c.MaxMsgs)
 		}
 	}
+}
+
+// TestGivenOutComesAgain: what the servers have given out for a consumer that was served from here, and no client has got,
+// comes again at once when it is theirs again, whatever was acknowledged before.
+func TestGivenOutComesAgain(t *testing.T) {
+	r := newRig(t)
+	k := r.newRide(t, jetstream.StreamConfig{})
+	k.watch()
+	c := k.consumer(jetstream.ConsumerConfig{Durable: "C", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Minute})
+	k.put(1, "a", "x")
+	list, _ := k.fetch(c, 1)
+	k.ack(list[0], 1)
+	k.put(3, "a", "x")
+	k.fetch(c, 3)
+	v, err := r.engine.View(k.name)
+	check(t, err)
+	until(t, "the copy has them", func() bool { last, _ := v.Copy.Progress(); return last == 4 })
+	ghost := reverse.NewSingle(r.own.NATS(), v.Copy, v.Upstream, k.name.Stream, "C", nil)
+	info, err := ghost.Info(t.Context())
+	check(t, err)
+	at := &cutover.ConsumerCopy{Name: "C", Config: *info.Config}
+	at.State.Delivered.Stream, at.State.AckFloor.Stream = 1, 1
+	info.Delivered.Stream = 3 // 4 was given out since
+	check(t, ghost.Return(t.Context(), at, info, []uint64{3, 4}))
+	if _, seqs := k.fetch(c, 3); len(seqs) != 3 {
+		t.Errorf("came %v of 2, 3 and 4", seqs)
+	}
+	k.nothing(c, 200*time.Millisecond)
 }

@@ -114,8 +114,11 @@ func (g *Single) acknowledge(c *cutover.ConsumerCopy, info *server.ConsumerInfo)
 }
 
 // ack is an ack subject that names a message: the servers look at its sequence alone.
-func (g *Single) ack(seq uint64) string {
-	return fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.%d.0", g.stream, g.consumer, seq, time.Now().UnixNano())
+func (g *Single) ack(seq uint64) string { return g.ackOf(seq, 1) }
+
+// ackOf is ack for a NAK: that has to name a consumer sequence between the servers' ack floor and last delivery, too.
+func (g *Single) ackOf(seq, consumerSeq uint64) string {
+	return fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", g.stream, g.consumer, seq, consumerSeq, time.Now().UnixNano())
 }
 
 // catchUp takes what the consumer here has delivered and the one upstream has not.
@@ -210,14 +213,24 @@ func (g *Single) ahead(ctx context.Context, c *cutover.ConsumerCopy, info *serve
 }
 
 // Return makes the servers deliver again, at once, what they have given out and was not delivered here. info is what
-// Bring returned.
-func (g *Single) Return(ctx context.Context, c *cutover.ConsumerCopy, info *server.ConsumerInfo) error {
-	if beyond(c, info) == 0 {
-		return nil
-	}
+// Bring returned, and kept what was given out since.
+func (g *Single) Return(
+	ctx context.Context, c *cutover.ConsumerCopy, info *server.ConsumerInfo, kept []uint64,
+) error {
 	list, err := selected(ctx, g.from, &c.Config, c.State.Delivered.Stream+1, info.Delivered.Stream)
+	if list == nil {
+		list = make(map[uint64]bool)
+	}
+	for _, seq := range kept {
+		if seq > c.State.Delivered.Stream {
+			list[seq] = true
+		}
+	}
+	if len(list) == 0 {
+		return err
+	}
 	for seq := range list {
-		if err := g.conn.Publish(g.ack(seq), []byte("-NAK")); err != nil {
+		if err := g.conn.Publish(g.ackOf(seq, info.Delivered.Consumer), []byte("-NAK")); err != nil {
 			return err
 		}
 	}
