@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/console"
 	"github.com/noetl/ehdb-gateway/cutover/face"
 	"github.com/noetl/ehdb-gateway/cutover/gate"
+	"github.com/noetl/ehdb-gateway/cutover/keda"
 	"github.com/noetl/ehdb-gateway/cutover/origin"
 	"github.com/noetl/ehdb-gateway/cutover/pilot"
 	"github.com/noetl/ehdb-gateway/cutover/relay"
@@ -59,8 +61,8 @@ func (m *mover) open(ctx context.Context) error {
 	m.pilot, err = pilot.Open(ctx, pilot.Options{
 		Dir: dir, Mode: pilot.Mode(b.Mode), Profile: gate.Profile(b.Profile), Streams: b.Streams,
 		Observe: b.Observe, ObserveGates: b.ObserveGates, Window: b.ChangeWindow,
-		Approvers: approver != "",
-		Hooks:     b.Hooks, CopyRate: int(b.CopyRate), Busy: m.busy, Copied: m.mirrors.Copied,
+		Approvers: approver != "", Autoscalers: autoscalers(),
+		Hooks: b.Hooks, CopyRate: int(b.CopyRate), Busy: m.busy, Copied: m.mirrors.Copied,
 		Conns: m.conns, Local: m.a.streams.svc.Cutover(), Relay: m.relay, Bus: m.a.router, Barrier: m.a.gw.Barrier,
 		Addrs: m.a.gw.UpstreamAddrs, Monitor: b.Monitor,
 		Servers: m.servers, Outage: m.outage, Scrapes: m.scrapes.list, Shards: m.a.streams.svc.Placed,
@@ -81,6 +83,19 @@ func (m *mover) open(ctx context.Context) error {
 	}, m.seen)
 	m.pages.Store(&pages)
 	return nil
+}
+
+// autoscalers is what looks at ScaledObjects; nil: this is not Kubernetes.
+func autoscalers() func(context.Context) (int, []string, error) {
+	c, err := keda.InCluster(keda.Account, os.Getenv)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("the pod has no service account (deploy/kubernetes/autoscaling/rbac.yaml): %w", err)
+		return func(context.Context) (int, []string, error) { return 0, nil, err }
+	case c == nil:
+		return nil
+	}
+	return c.Look
 }
 
 // tokens are those of the operator, which is made if there is none, and of the approvers, if there is one.

@@ -59,8 +59,8 @@ var examples = map[string]string{
 
 // changes are the commands that the gateway may refuse.
 const changes = " flip, flip go, flip abort, flip accept, rollback, approve, complete, shadow backfill, " +
-	"shadow start, shadow stop, shadow reset, canary add, canary rm, throttle, pause, resume, plan apply, diff create, diff stop, " +
-	"diff repair, diff known add, diff known rm, drill abandon,"
+	"shadow start, shadow stop, shadow reset, canary add, canary rm, throttle, pause, resume, plan apply, " +
+	"diff create, diff stop, diff repair, diff known add, diff known rm, drill abandon,"
 
 const (
 	readCodes   = "Exit code: 0 done, 1 it could not be done."

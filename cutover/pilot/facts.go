@@ -233,6 +233,7 @@ func (p *Pilot) ownFacts(
 		scrapes = p.o.Scrapes()
 	}
 	c.watchers(scrapes, os.Getenv("KUBERNETES_SERVICE_HOST") != "")
+	p.autoscalers(ctx, c)
 	c.window(p.o.Window)
 	if q.expect == "" {
 		c.none(gate.PlanDigest, "no plan was approved: give its digest with --expect")

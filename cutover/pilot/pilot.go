@@ -75,10 +75,12 @@ type Options struct {
 	Queues func() []face.QueueGroup
 	Shards func(account, stream string, subjects []string) []uint32
 	// Front is the URL of the gateway's own client port, Used what the process has used; may be nil.
-	Front   func() string
-	Used    func() Use
-	Server  string // name
-	Version string
+	Front func() string
+	Used  func() Use
+	// Autoscalers returns how many autoscalers scale by consumers, and what is wrong with some of them; may be nil.
+	Autoscalers func(ctx context.Context) (n int, problems []string, err error)
+	Server      string // name
+	Version     string
 	// CopyRate bounds what is copied while a copy is behind, in bytes per second; 0: no bound. Busy returns why copying
 	// has to wait; empty: it may go on.
 	CopyRate int
@@ -119,6 +121,7 @@ type Pilot struct {
 	strays    strays
 	probes    probes
 	loads     *loads
+	scaled    scaled
 	live      context.Context // of everything that runs beside; ends with Close
 	cancel    context.CancelFunc
 	ended     sync.WaitGroup

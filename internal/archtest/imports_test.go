@@ -57,6 +57,7 @@ var allowed = map[string][]string{
 	"cutover":               nil, // the words its parts share
 	"cutover/hook":          nil,
 	"cutover/window":        nil,
+	"cutover/keda":          nil,
 	"cutover/origin":        {"cutover"},
 	"cutover/capture":       {"cutover", "subjects"},
 	"cutover/parity":        {"cutover", "subjects"},
