@@ -18,7 +18,10 @@ func TestParts(t *testing.T) {
 	ctx, scope := t.Context(), cutover.Scope{Account: "$G", Stream: "S"}
 	publish := func(n int) {
 		t.Helper()
-		for range n {
+		for i := range n {
+			if i%1000 == 0 {
+				<-w.js.PublishAsyncComplete() // more than 4,000 at a time are refused
+			}
 			if _, err := w.js.PublishAsync("s", []byte("data")); err != nil {
 				t.Fatal(err)
 			}
