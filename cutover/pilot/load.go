@@ -103,13 +103,13 @@ func (l *loads) measure(accounts []string, since time.Time, few uint64) face.Loa
 	}
 	const median, tail = 0.5, 0.99
 	for _, a := range accounts {
-		acks := since0(l.acks[a], since)
+		acks := lately(l.acks[a], since)
 		if acks == nil || acks.N() < loadEnough {
-			acks = since0(l.beats[a], since)
+			acks = lately(l.beats[a], since)
 		}
 		put("pubp50", acks, median)
 		put("pubp99", acks, tail)
-		put("rtt", since0(l.trips[a], since), median)
+		put("rtt", lately(l.trips[a], since), median)
 	}
 	out["lag"] = 0 // nothing follows, so nothing lags
 	lag := l.lag.Behind(since)
@@ -117,7 +117,8 @@ func (l *loads) measure(accounts []string, since time.Time, few uint64) face.Loa
 	return out
 }
 
-func since0(r *probe.Ring, t time.Time) *probe.Ring {
+// lately are the figures since a time; nil: there never were any.
+func lately(r *probe.Ring, t time.Time) *probe.Ring {
 	if r == nil {
 		return nil
 	}
@@ -285,13 +286,13 @@ func (p *Pilot) judgeLoad(scope cutover.Scope, l *flip.Limits) {
 
 	measured := p.loads.measure(accounts, now.Add(-p.span()), loadFew)
 	reason := exceeded(most, measured)
-	lately := p.loads.measure(accounts, since, 1)
+	fresh := p.loads.measure(accounts, since, 1)
 	for name := range critical { // what is not known is no evidence that it is critical
-		if _, known := lately[name]; !known {
-			lately[name] = 0
+		if _, known := fresh[name]; !known {
+			fresh[name] = 0
 		}
 	}
-	stop := exceeded(critical, lately)
+	stop := exceeded(critical, fresh)
 	set := "set by " + cmp.Or(l.By, "somebody")
 	if l.Reason != "" {
 		set += ": " + l.Reason
