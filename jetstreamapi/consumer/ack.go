@@ -175,8 +175,8 @@ func (m *machine) postpone(e *entry, due int64) {
 	m.led.keys.wait(e)
 }
 
-// progress starts the ack wait of a message again. It comes too late for one that is queued to be delivered again, as it
-// does on nats-server.
+// progress starts the ack wait of a message again. It comes too late for one that is queued to be delivered again, as
+// it does on nats-server.
 func (m *machine) progress(now int64, a *AckID) {
 	e := m.led.bySeq[a.StreamSeq]
 	if e == nil || e.queued || m.isStale(e, a) {
