@@ -81,13 +81,22 @@ func (g *Ghosts) Sync(ctx context.Context) error { return g.sync(ctx, false) }
 // may be equal by chance.
 func (g *Ghosts) Settle(ctx context.Context) error { return g.sync(ctx, true) }
 
-func (g *Ghosts) sync(ctx context.Context, all bool) error {
+// inTurn waits for the turn to change consumers upstream, which lasts until release.
+func (g *Ghosts) inTurn(ctx context.Context) (release func(), err error) {
 	select {
 	case g.turn <- struct{}{}:
-		defer func() { <-g.turn }()
+		return func() { <-g.turn }, nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
+}
+
+func (g *Ghosts) sync(ctx context.Context, all bool) error {
+	release, err := g.inTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	copies, there, err := g.both(ctx)
 	if err != nil {
 		return err

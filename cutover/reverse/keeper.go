@@ -61,12 +61,11 @@ func (g *Ghosts) Attend(ctx context.Context) error {
 	if err != nil || slices.Equal(names, *g.attended.Load()) {
 		return err
 	}
-	select {
-	case g.turn <- struct{}{}:
-		defer func() { <-g.turn }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	release, err := g.inTurn(ctx)
+	if err != nil {
+		return err
 	}
+	defer release()
 	copies, there, err := g.both(ctx)
 	if err != nil {
 		return err
