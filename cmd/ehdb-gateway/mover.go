@@ -60,7 +60,7 @@ func (m *mover) open(ctx context.Context) error {
 	}
 	m.pilot, err = pilot.Open(ctx, pilot.Options{
 		Dir: dir, Mode: pilot.Mode(b.Mode), Profile: gate.Profile(b.Profile), Streams: b.Streams,
-		Observe: b.Observe, ObserveGates: b.ObserveGates, Window: b.ChangeWindow,
+		Observe: b.Observe, ObserveGates: b.ObserveGates, Window: b.ChangeWindow, Waivers: waivers(b.Waivers),
 		Approvers: approver != "", Autoscalers: autoscalers(),
 		Hooks: b.Hooks, CopyRate: int(b.CopyRate), Busy: m.busy, Copied: m.mirrors.Copied,
 		Conns: m.conns, Local: m.a.streams.svc.Cutover(), Relay: m.relay, Bus: m.a.router, Barrier: m.a.gw.Barrier,
@@ -96,6 +96,14 @@ func autoscalers() func(context.Context) (int, []string, error) {
 		return nil
 	}
 	return c.Look
+}
+
+func waivers(list []config.Waiver) []gate.Waiver {
+	out := make([]gate.Waiver, len(list))
+	for i, w := range list {
+		out[i] = gate.Waiver{Reason: w.Reason, Why: w.Why, Expires: w.Expires}
+	}
+	return out
 }
 
 // tokens are those of the operator, which is made if there is none, and of the approvers, if there is one.

@@ -245,6 +245,9 @@ func TestFactsOfParity(t *testing.T) {
 	if g := of(Evaluate(c.Facts(), scope, Options{Now: now}), "G5"); g.State != Pass {
 		t.Errorf("waived, and %+v", g)
 	}
+	if d := c.Facts()[NotCompared].Detail; !strings.Contains(d, "copy_unreadable is waived until") || !strings.HasSuffix(d, ": case 3") {
+		t.Errorf("it is not said what is waived: %s", d)
+	}
 	c.Waivers[0].Expires = now
 	if g := of(Evaluate(c.Facts(), scope, Options{Now: now}), "G5"); g.State != Fail {
 		t.Errorf("the waiver has expired, and %+v", g)

@@ -56,7 +56,7 @@ func (c *Comparison) Facts() Facts {
 	put(Diverged, float64(st.Counts.Diverged()), st.At, n, st.Outcome)
 	put(DigestEqual, Yes(st.Digest.Equal), st.Digest.At, n, st.Digest.Authority+" "+st.Digest.Copy)
 	put(ComparedAll, Yes(st.Complete.After(st.Attached)), st.At, n, "")
-	put(NotCompared, float64(c.unwaived()), st.At, n, amounts(st.Reasons))
+	put(NotCompared, float64(c.unwaived()), st.At, n, amounts(st.Reasons)+c.waived())
 	put(Regressions, float64(st.Regressions), st.At, n, "")
 	if w := st.Window; w > 0 {
 		put(LagOfWindow, st.Lag.P99/w, st.At, st.Lag.N, "")
@@ -79,6 +79,16 @@ func (c *Comparison) unwaived() uint64 {
 		}
 	}
 	return n
+}
+
+// waived says which reasons are waived, and why.
+func (c *Comparison) waived() (s string) {
+	for _, w := range c.Waivers {
+		if c.Status.Reasons[w.Reason] > 0 && w.Expires.After(c.Now) {
+			s += fmt.Sprintf("; %s is waived until %s: %s", w.Reason, w.Expires.Format(time.RFC3339), w.Why)
+		}
+	}
+	return s
 }
 
 // consumers adds the facts about consumers. Each is counted by itself: one that stands still is not hidden by others

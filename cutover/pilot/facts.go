@@ -96,6 +96,7 @@ func (p *Pilot) facts(ctx context.Context, scope cutover.Scope, q *question) (ga
 		}
 		cmp := gate.Comparison{
 			Status: st, Controls: p.parity.SelfTest(), Since: since, FenceBudget: flip.DefaultFence, Now: c.now,
+			Waivers: p.o.Waivers,
 		}
 		c.facts = cmp.Facts()
 		if v.Phase == flip.PhaseShadow {

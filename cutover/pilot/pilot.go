@@ -95,6 +95,8 @@ type Options struct {
 	Copied func(lag time.Duration)
 	// Window is when streams may be moved here; none: always.
 	Window window.Windows
+	// Waivers are what need not be comparable (G5).
+	Waivers []gate.Waiver
 	// Approvers: there is a token of theirs, so approvals are made with it (Approve) and names are none.
 	Approvers bool
 	// Facts are what others know: of the log, the disk, the servers' connections.

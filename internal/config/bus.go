@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +42,13 @@ type Bus struct {
 	ObserveGates   []string       // the gates that take it back
 	OutageLogins   time.Duration  // how long logins are remembered, for when no server can be reached; 0: not at all
 	ChangeWindow   window.Windows // when streams may be moved here; none: always
+	Waivers        []Waiver       // what need not be comparable (G5)
+}
+
+// Waiver lets messages that cannot be compared for a reason not stand against a flip, until it expires.
+type Waiver struct {
+	Reason, Why string
+	Expires     time.Time
 }
 
 const (
@@ -89,6 +97,7 @@ func (d *decoder) bus(v any) Bus {
 		"observe_gates":  func(f field) { b.ObserveGates = f.gates() },
 		"outage_logins":  func(f field) { f.duration(&b.OutageLogins, 0, maxOutage) },
 		"change_window":  func(f field) { b.ChangeWindow = f.windows() },
+		"waivers":        func(f field) { b.Waivers = f.waivers() },
 		"hook_timeout":   func(f field) { f.duration(&hooks.timeout, minHookTimeout, maxHookTimeout) },
 	})
 	b.Hooks = hooks.load()
@@ -134,6 +143,27 @@ func (f field) windows() (out window.Windows) {
 			continue
 		}
 		out = append(out, w)
+	}
+	return out
+}
+
+// waivers takes one or several of the form "REASON until DAY: why".
+func (f field) waivers() (out []Waiver) {
+	reasons := []string{"authority_unreadable", "copy_unreadable"} // as cutover/parity has them
+	for _, e := range f.list() {
+		var text string
+		if e.text(&text); text == "" {
+			continue
+		}
+		reason, rest, _ := strings.Cut(text, " until ")
+		day, why, _ := strings.Cut(rest, ": ")
+		last, err := time.Parse(time.DateOnly, day)
+		if err != nil || why == "" || !slices.Contains(reasons, reason) {
+			e.errorf(`%q is no waiver: give "REASON until 2026-12-31: why", with one of the reasons %s`, text,
+				strings.Join(reasons, " and "))
+			continue
+		}
+		out = append(out, Waiver{Reason: reason, Why: why, Expires: last.AddDate(0, 0, 1)})
 	}
 	return out
 }

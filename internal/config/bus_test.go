@@ -30,8 +30,13 @@ func TestBusBlock(t *testing.T) {
 			tls { ca_file: '`+cert+`', cert_file: '`+cert+`', key_file: '`+key+`', handshake_first: true }
 			proxy_key_file: '`+write(t, string(seed)+"\n")+`'
 			accounts { "$G": { user: u, password: p }, B: { nkey: '`+write(t, string(seed))+`' } }, streams: [ORDERS, "KV_*"]
+			waivers: "copy_unreadable until 2026-12-31: a disk: it is replaced"
 		}`)
 	b := c.Bus
+	waived := Waiver{"copy_unreadable", "a disk: it is replaced", time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)}
+	if len(b.Waivers) != 1 || b.Waivers[0] != waived {
+		t.Errorf("got waivers %+v", b.Waivers)
+	}
 	if len(b.Accounts) != 2 || b.Accounts[0] != (BusAccount{Name: "$G", User: "u", Password: "p"}) ||
 		b.Accounts[1].Name != "B" || b.Accounts[1].Nkey == "" || strings.Join(b.Streams, " ") != "ORDERS KV_*" {
 		t.Errorf("got accounts %+v, streams %v", b.Accounts, b.Streams)

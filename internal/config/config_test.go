@@ -202,6 +202,8 @@ func TestRefused(t *testing.T) {
 		"unknown ehdb key":     {"ehdb {\n  shard: 1\n}", `:2:3: unknown field "ehdb.shard" (known in ehdb: allow_standalone,`},
 		"unknown bus key":      {"bus { mod: ehdb }", `unknown field "bus.mod" (known in bus: accounts, change_window, connect_timeout, copy_rate, drills, hook_timeout, hooks, mode`},
 		"no window":            {`bus { change_window: ["Mon 09:00-10:00", "weekdays"] }`, `bus.change_window[1]: "weekdays" is no window: give days, times and a zone`},
+		"no waiver":            {`bus { waivers: "copy_unreadable: whatever" }`, `bus.waivers: "copy_unreadable: whatever" is no waiver: give "REASON until`},
+		"unknown reason":       {`bus { waivers: ["unreadable until 2026-12-31: a disk"] }`, `with one of the reasons authority_unreadable and copy_unreadable`},
 		"ehdb is no block":     {"ehdb: 5", `:1:0: ehdb: expected a block { ... }, got 5`},
 		"bad shards":           {"ehdb { shards: 0 }", `ehdb.shards: 0 is not between 1 and 1024`},
 		"shards is text":       {"ehdb { shards: many }", `ehdb.shards: expected a whole number, got many`},
