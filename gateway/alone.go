@@ -262,7 +262,9 @@ func (c *client) leave(p *passage) {
 }
 
 // offered is what the client of a passage logs in with, as it is remembered; nil: it is not. One that says who it is
-// again is not: which of the two the servers speak of is not known. The reader calls it.
+// again is not: which of the two the servers speak of is not known. Nor is one with the signature of a proxy before
+// this gateway: that it came that way, which the servers may ask for, cannot be told when it comes again. The reader
+// calls it.
 //
 //nolint:revive // again is what has come before
 func (c *client) offered(p *passage, again bool) *auth.Offer {
@@ -271,6 +273,10 @@ func (c *client) offered(p *passage, again bool) *auth.Offer {
 		return nil
 	}
 	offer := c.credentials()
-	offer.Nonce = []byte(p.lastInfo().Nonce)
+	nonce := p.lastInfo().Nonce
+	if offer.ProxySig != "" && c.server.options.Upstream.Sign(nonce) == "" { // else this gateway's own takes its place
+		return nil
+	}
+	offer.Nonce = []byte(nonce)
 	return m.Offered(offer)
 }
