@@ -297,6 +297,7 @@ func (e *Engine) nudge(s *stream) {
 	if h == nil {
 		return
 	}
+	h.changed.Store(time.Now().UnixNano())
 	for _, c := range []chan struct{}{h.nudge, h.turn} {
 		select {
 		case c <- struct{}{}:

@@ -24,6 +24,9 @@ type authority struct {
 	bringing chan struct{} // held by what brings the servers near: a rollback keeps it
 	limited  atomic.Bool   // the servers keep the stream's limits
 	pruned   time.Time     // guarded by bringing: when it was looked what was removed here
+	attended bool          // the chain's: limits were lifted upstream
+	changed  atomic.Int64  // when a client asked for a change last, in Unix nanoseconds
+	level    int64         // the chain's: a time of a change; what was removed before it was removed upstream
 	stop     context.CancelFunc
 	ended    sync.WaitGroup
 }
@@ -34,6 +37,7 @@ func (e *Engine) serve(s *stream) {
 	h := &authority{
 		stop: cancel, nudge: make(chan struct{}, 1), turn: make(chan struct{}, 1), bringing: make(chan struct{}, 1),
 	}
+	h.changed.Store(time.Now().UnixNano()) // what was asked for before is not known
 	replaced := e.replaced(s)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -45,7 +49,7 @@ func (e *Engine) serve(s *stream) {
 	}
 	h.chain = reverse.NewChain(s.site.Conn(), s.copy, s.up, s.name.Stream, e.epoch, e.o.Logger)
 	h.ghosts = reverse.NewGhosts(s.site.Conn(), s.copy, s.up, s.name.Stream, e.o.Logger)
-	h.chain.Attend = h.ghosts.Attend
+	h.chain.Attend = func(ctx context.Context) error { return e.attend(ctx, s, h) }
 	h.ended.Go(func() {
 		if replaced != nil { // since before a restart: the chain would not know
 			return
@@ -56,6 +60,34 @@ func (e *Engine) serve(s *stream) {
 		}
 	})
 	h.ended.Go(func() { e.follow(ctx, s, h) })
+}
+
+// removalTime is how long a request may be on its way to the stream here.
+const removalTime = time.Second
+
+// attend brings what has to be upstream before the chain publishes.
+func (e *Engine) attend(ctx context.Context, s *stream, h *authority) error {
+	if !h.attended {
+		if err := e.bringLifted(ctx, s, h); err != nil && !reverse.Refused(err) { // who follows tells the latter
+			return err
+		}
+		h.attended = true
+	}
+	// A limit that is not lifted would remove what is still here in the place of what clients have removed here. Where
+	// they may not, or where there is one message of a subject, nothing else is removed before what limits remove.
+	cfg := s.copy.Config()
+	limited := cfg.MaxMsgsPer > 1 || cfg.MaxMsgs > 0 && cfg.DenyPurge
+	changed := h.changed.Load()
+	if limited && cfg.Discard == server.DiscardOld && !cfg.DenyDelete && changed != h.level {
+		asked := time.Now()
+		if err := e.pruneAll(ctx, s); err != nil {
+			return err
+		}
+		if asked.Sub(time.Unix(0, changed)) > removalTime {
+			h.level = changed
+		}
+	}
+	return h.ghosts.Attend(ctx)
 }
 
 // unserve ends what serve runs.
@@ -221,7 +253,7 @@ func (e *Engine) bringConfig(
 // trim removes from the servers' stream what the limits have removed here and, lifted, do not remove there.
 func (e *Engine) trim(ctx context.Context, s *stream) error {
 	cfg := s.copy.Config()
-	if cfg.MaxBytes <= 0 || cfg.Discard == server.DiscardNew || cfg.DenyPurge {
+	if cfg.MaxBytes <= 0 && cfg.MaxMsgs <= 0 || cfg.Discard == server.DiscardNew || cfg.DenyPurge {
 		return nil
 	}
 	return reverse.Trim(ctx, s.site.Conn(), s.copy, s.up, s.name.Stream)

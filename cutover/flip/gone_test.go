@@ -111,7 +111,7 @@ func TestConfiguredJustBefore(t *testing.T) {
 	r.reconcile = time.Minute
 	cfg := jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, Description: "one"}
 	js, name := r.filled(cfg, 5)
-	cfg.Description, cfg.MaxMsgs = "two", 1000
+	cfg.Description, cfg.MaxMsgSize = "two", 1000
 	_, err := js.UpdateStream(t.Context(), cfg)
 	check(t, err)
 	_, err = r.engine.Flip(t.Context(), name, flip.MoveOptions{By: "test", Retries: 3})
@@ -122,8 +122,8 @@ func TestConfiguredJustBefore(t *testing.T) {
 	for side, js := range map[string]jetstream.JetStream{"here": js, "there": there} {
 		s, err := js.Stream(t.Context(), "S")
 		check(t, err)
-		if c := s.CachedInfo().Config; c.Description != "two" || c.MaxMsgs != 1000 {
-			t.Errorf("%s it is %q, at most %d", side, c.Description, c.MaxMsgs)
+		if c := s.CachedInfo().Config; c.Description != "two" || c.MaxMsgSize != 1000 {
+			t.Errorf("%s it is %q, at most %d", side, c.Description, c.MaxMsgSize)
 		}
 	}
 }

@@ -74,9 +74,13 @@ func (c *Chain) filler(seq uint64) (subject string, own bool) {
 	return fillerOf(&cfg, seq)
 }
 
-// fillers is how many are stored before they are deleted.
+// fillers is how many are stored before they are deleted: none may make the servers drop another message by a limit.
 func (c *Chain) fillers() uint64 {
-	most := c.from.Config().MaxMsgsPer
+	cfg := c.from.Config()
+	if cfg.MaxMsgs > 0 && cfg.DenyPurge { // it is not lifted there
+		return 1
+	}
+	most := cfg.MaxMsgsPer
 	if _, own := c.filler(0); own || most <= 0 {
 		return maxAhead
 	}

@@ -40,8 +40,8 @@ func limitsOf(c *server.StreamConfig) limits {
 // Lifted is a stream's configuration for the servers while the gateway has the say.
 func Lifted(cfg server.StreamConfig) server.StreamConfig {
 	were := limitsOf(&cfg)
-	if !cfg.DenyPurge { // else nothing removes upstream what max_bytes has removed here
-		cfg.MaxBytes = -1
+	if !cfg.DenyPurge { // else nothing removes upstream what these have removed here
+		cfg.MaxMsgs, cfg.MaxBytes = -1, -1
 	}
 	if cfg.Discard == server.DiscardNew {
 		cfg.MaxMsgs, cfg.MaxBytes = -1, -1

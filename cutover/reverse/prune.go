@@ -104,16 +104,23 @@ func Prune(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.R
 		return 0, err
 	}
 	first := min(ours.FirstSeq, last+1)
-	if theirs.FirstSeq < first && theirs.Msgs > 0 {
-		if err := purgeBelow(ctx, conn, e.name, first); err != nil {
-			return 0, err
-		}
-	}
 	gone := make(map[uint64]bool, len(theirs.Deleted))
 	for _, seq := range theirs.Deleted {
 		gone[seq] = true
 	}
 	var rest []uint64
+	switch below := theirs.FirstSeq < first && theirs.Msgs > 0; {
+	case below && from.Config().DenyPurge:
+		for seq := theirs.FirstSeq; seq < min(first, theirs.LastSeq+1); seq++ {
+			if !gone[seq] {
+				rest = append(rest, seq)
+			}
+		}
+	case below:
+		if err := purgeBelow(ctx, conn, e.name, first); err != nil {
+			return 0, err
+		}
+	}
 	for _, seq := range ours.Deleted {
 		if !gone[seq] && seq <= last && seq >= first && seq >= theirs.FirstSeq && seq <= theirs.LastSeq {
 			rest = append(rest, seq)
