@@ -67,6 +67,14 @@ func (p *Pilot) Plan(ctx context.Context, r face.PlanRequest) (*face.Plan, error
 		step := fmt.Sprintf("ask the hook %s, which may refuse; %v at most", before, p.o.Hooks.Timeout())
 		out.Steps = append([]string{step}, out.Steps...)
 	}
+	verb := "flip"
+	if r.To == "nats" {
+		verb = "rollback"
+	}
+	if err := p.allowed(r.Scope, verb); err != nil { // the gates would say what lacks, and not why
+		out.Refusals, out.Gates = []string{strings.TrimPrefix(err.Error(), face.ErrRefused.Error()+": ")}, "not asked"
+		return out, nil
+	}
 	if r.To == "nats" {
 		return out, nil
 	}
@@ -130,8 +138,11 @@ func (p *Pilot) Flip(ctx context.Context, r face.FlipRequest) (*face.Move, error
 	return p.depart(ctx, r, until)
 }
 
-// cleared is why the gates do not let a flip pass.
+// cleared is why its phase, or the gates, do not let a flip pass.
 func (p *Pilot) cleared(ctx context.Context, r *face.FlipRequest) error {
+	if err := p.allowed(r.Scope, "flip"); err != nil {
+		return err
+	}
 	report, err := p.evaluate(ctx, r.Scope, &question{
 		purpose: gate.Flip, forced: r.Force, expect: r.Expect, noReverse: noReverse(r.NoReverse, r.By),
 		observe: p.observeFor(r.Observe),
@@ -215,6 +226,8 @@ func (p *Pilot) Rollback(ctx context.Context, r face.RollbackRequest) (*face.Mov
 			return nil, fmt.Errorf("%w: it would lose %d messages now, and %d were agreed to",
 				face.ErrRefused, bound.Lost, r.MaxLoss)
 		}
+	} else if err := p.allowed(r.Scope, "rollback"); err != nil {
+		return nil, err
 	}
 	f := p.about(r.Scope, "rollback", "nats", r.Actor)
 	f.FenceMS, f.Emergency = fenceOf(r.MaxFence), r.Emergency
@@ -291,6 +304,9 @@ func (p *Pilot) Complete(ctx context.Context, r face.CompleteRequest) error {
 	if !r.Understood {
 		return fmt.Errorf("%w: the way back would be gone for good: say that you understand", face.ErrRefused)
 	}
+	if err := p.allowed(r.Scope, "complete"); err != nil {
+		return err
+	}
 	q := &question{
 		purpose: gate.Complete, forced: r.Force, by: r.By, approver: r.Approver, credentials: r.Credentials,
 	}
@@ -327,8 +343,8 @@ func (p *Pilot) Shadow(ctx context.Context, r face.ShadowRequest) error {
 	case "backfill":
 		return p.fill(&r, nil)
 	case "stop":
-		if _, err := p.engine.View(r.Scope); err != nil {
-			return unknown(err)
+		if err := p.allowed(r.Scope, "shadow stop"); err != nil {
+			return err
 		}
 		return refused(p.engine.Forget(ctx, r.Scope, r.By))
 	case "reset":
