@@ -14,6 +14,7 @@ import (
 
 	"github.com/noetl/ehdb-gateway/cutover"
 	"github.com/noetl/ehdb-gateway/cutover/face"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
 )
 
 func (c *remote) flipCommand() *cobra.Command {
@@ -37,6 +38,9 @@ Exit code: 0 done, or it would be; 2 refused, and nothing has changed; 3 likewis
 no gate fails; 1 it could not be done.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := forceable(force); err != nil {
+				return err
+			}
 			scope, err := c.one(cmd.Context())
 			if err != nil {
 				return err
@@ -81,6 +85,14 @@ no gate fails; 1 it could not be done.`,
 		c.acceptCommand(),
 	)
 	return cmd
+}
+
+// forceable is why some gates cannot be done without: it is said before anything happens, also with --dry-run.
+func forceable(forced map[string]string) error {
+	if why := gate.Unforceable(forced); why != "" {
+		return errors.New("--force " + why)
+	}
+	return nil
 }
 
 // releaseCommand ends the wait of a postponed flip.
@@ -261,6 +273,9 @@ equal, somebody else approves (--approved-by), and it is said which credentials 
 Exit code: 0 done, 2 refused, 3 refused, for there is too little evidence and no gate fails, 1 it could not be done.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := forceable(force); err != nil {
+				return err
+			}
 			scope, err := c.one(cmd.Context())
 			if err != nil {
 				return err

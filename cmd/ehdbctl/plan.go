@@ -151,6 +151,9 @@ func (c *remote) planApply() *cobra.Command {
 so it can be run again. Streams that are not as they were when the plan was made are an error before anything is done.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := forceable(force); err != nil {
+				return err
+			}
 			p, err := readPlan(args[0])
 			if err != nil {
 				return err

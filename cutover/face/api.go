@@ -316,6 +316,9 @@ func (a *api) complete(r *http.Request) (any, error) {
 	if !q.Understood {
 		return nil, bad("this cannot be undone: say that it is understood")
 	}
+	if err := forceable(q.Force); err != nil {
+		return nil, err
+	}
 	return done{Done: true}, a.Engine.Complete(r.Context(), q)
 }
 

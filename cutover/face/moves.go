@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/gate"
 )
 
 func (a *api) flip(r *http.Request) (any, error) {
@@ -42,6 +43,14 @@ func (q *FlipRequest) sensible() error {
 			"here: say that it is understood")
 	case q.NoReverse && q.Test:
 		return bad("no_reverse_shadow and test: there would be no way back")
+	}
+	return forceable(q.Force)
+}
+
+// forceable is why some gates cannot be done without.
+func forceable(forced map[string]string) error {
+	if why := gate.Unforceable(forced); why != "" {
+		return bad("force: %s", why)
 	}
 	return nil
 }

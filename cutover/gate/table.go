@@ -1,6 +1,10 @@
 package gate
 
-import "slices"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
 // Names of facts. A yes is 1, a no 0.
 const (
@@ -186,6 +190,32 @@ func NoGate(ids []string) string {
 		if !slices.ContainsFunc(table, func(g gate) bool { return g.id == id }) {
 			return id
 		}
+	}
+	return ""
+}
+
+// Unforceable says why these gates, with reasons, are not to be done without, and which may be; empty: they may. Whoever
+// forces a gate that is none, or that cannot be forced, means something else than what happens.
+func Unforceable(forced map[string]string) string {
+	var may []string
+	for i := range table {
+		if table[i].forceable {
+			may = append(may, table[i].id)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(forced)) {
+		why := ""
+		switch {
+		case NoGate([]string{id}) != "":
+			why = "there is no such gate"
+		case !slices.Contains(may, id):
+			why = "it is about losing, repeating or stranding messages, or about the way back"
+		case strings.TrimSpace(forced[id]) == "":
+			return id + ": give a reason, as in " + id + "=ticket"
+		default:
+			continue
+		}
+		return id + ": " + why + ": those that can be forced are " + strings.Join(may, ", ")
 	}
 	return ""
 }
