@@ -274,7 +274,7 @@ func (c *remote) diffExplain() *cobra.Command {
 			if i < 0 {
 				return errors.New("give a stream and a sequence, as ORDERS:17")
 			}
-			scope, err := cutover.ParseScope(args[0][:i])
+			scope, err := c.named(cmd.Context(), args[0][:i])
 			if err != nil {
 				return err
 			}

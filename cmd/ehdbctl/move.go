@@ -200,67 +200,6 @@ func printPlan(w io.Writer, p *face.Plan, r *face.PlanRequest) {
 	}
 }
 
-func (c *remote) rollbackCommand() *cobra.Command {
-	q, all := face.RollbackRequest{}, false
-	cmd := &cobra.Command{
-		Use: "rollback", Short: "Make the servers the authority of a stream again",
-		Long: `Make the servers the authority of a stream again. It waits until they have everything, so nothing
-is lost.
-
-With --emergency it does not wait. What that costs at most is shown first, and is not exceeded: should it have
-become more meanwhile, nothing is done. On a terminal it is asked for once more.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			st, err := c.status(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if !all && c.scope == "" {
-				return errors.New("give --scope, or --all")
-			}
-			found := false
-			for i := range st.Streams {
-				s := &st.Streams[i]
-				if s.Authority != "ehdb" || !matches(c.scope, s.Scope) {
-					continue
-				}
-				found = true
-				if c.dry {
-					err = errors.Join(err, c.dryRun(cmd, face.PlanRequest{Scope: s.Scope, To: "nats"}))
-					continue
-				}
-				err = errors.Join(err, c.rollback(cmd, s, q))
-			}
-			if !found {
-				return errors.New("EHDB is the authority of no such stream: there is nothing to roll back")
-			}
-			return err
-		},
-	}
-	f := cmd.Flags()
-	f.BoolVar(&all, "all", false, "every stream, one after the other")
-	f.BoolVar(&q.Emergency, "emergency", false, "do not wait for what the servers lack")
-	f.DurationVar(&q.MaxFence, "max-fence", 0, "how long clients may be held; 0: 1.5s")
-	return cmd
-}
-
-func (c *remote) rollback(cmd *cobra.Command, s *face.StreamState, q face.RollbackRequest) error {
-	q.Actor, q.Scope = c.actor(), s.Scope
-	if q.Emergency {
-		q.MaxLoss = s.Back.Lost
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: at most %d messages are lost and %d delivered twice\n", s.Scope,
-			s.Back.Lost, s.Back.Duplicates)
-		if err := confirm(cmd, s.Scope); err != nil {
-			return err
-		}
-	}
-	var m face.Move
-	if err := c.post(cmd.Context(), "/rollback", q, &m); err != nil {
-		return fmt.Errorf("%s: %w", s.Scope, err)
-	}
-	return c.moved(cmd, &m)
-}
-
 func (c *remote) completeCommand() *cobra.Command {
 	q, force := face.CompleteRequest{}, map[string]string{}
 	cmd := &cobra.Command{
@@ -359,7 +298,7 @@ func (c *remote) canaryOf(ctx context.Context, q *face.CanaryRequest) (err error
 	if i < 0 {
 		return errors.New("give --scope consumer=STREAM/NAME, or stream=STREAM for all of its consumers that can be")
 	}
-	q.Scope, err = cutover.ParseScope(name[:i])
+	q.Scope, err = c.named(ctx, name[:i])
 	q.Consumer = name[i+1:]
 	return err
 }
@@ -471,8 +410,8 @@ func (c *remote) setMode(cmd *cobra.Command, st *face.Status, to face.Phase) err
 		return c.rollback(cmd, s, face.RollbackRequest{})
 	}
 	if to == face.PhaseCanary {
-		return &exitError{exitNoGo, errors.New("a canary is of one consumer: ehdbctl canary add --scope consumer=" +
-			scope.String() + "/NAME")}
+		return &exitError{exitNoGo, errors.New("a canary is of one consumer: ehdbctl canary add --scope 'consumer=" +
+			scope.String() + "/NAME'")}
 	}
 	return &exitError{exitNoGo, fmt.Errorf("%s is in %s: there is no way to %s; legal: %s", scope, s.Phase, to,
 		strings.Join(s.Legal, ", "))}

@@ -69,7 +69,8 @@ func (c *remote) commands(root *cobra.Command) {
 			"the gateway's monitoring port (EHDB_SERVER)")
 		f.StringVar(&c.tokenFile, "token-file", os.Getenv("EHDB_TOKEN_FILE"),
 			"file with the operator's token, "+face.TokenFile+" in the gateway's data directory (EHDB_TOKEN_FILE)")
-		f.StringVar(&c.scope, "scope", "", "stream: STREAM, ACCOUNT/STREAM or stream=...; * stands for any")
+		f.StringVar(&c.scope, "scope", "",
+			"stream: ACCOUNT/STREAM, or STREAM where one account has it; * stands for any")
 		f.BoolVar(&c.json, "json", false, "write JSON")
 		f.BoolVar(&c.dry, "dry-run", false, "change nothing, only show what would be done")
 		f.StringVar(&c.reason, "reason", "", "why, for the gateway's events")
@@ -207,7 +208,7 @@ func (c *remote) one(ctx context.Context) (cutover.Scope, error) {
 			"sequence, which subjects and consumers share (one consumer: ehdbctl canary)", c.scope)
 	}
 	if !strings.Contains(name, "*") {
-		return cutover.ParseScope(name)
+		return c.named(ctx, name)
 	}
 	st, err := c.status(ctx)
 	if err != nil {
@@ -224,6 +225,39 @@ func (c *remote) one(ctx context.Context) (cutover.Scope, error) {
 			len(found))
 	}
 	return found[0], nil
+}
+
+// named is the stream of that name, as underWatch.
+func (c *remote) named(ctx context.Context, name string) (cutover.Scope, error) {
+	scope, err := cutover.ParseScope(name)
+	if err != nil || strings.Contains(name, "/") {
+		return scope, err
+	}
+	st, err := c.status(ctx)
+	if err != nil {
+		return scope, err
+	}
+	return underWatch(st, name)
+}
+
+// underWatch is the stream of that name. Without an account it is the one under watch, whatever its account; one of $G
+// if none is.
+func underWatch(st *face.Status, name string) (cutover.Scope, error) {
+	scope, err := cutover.ParseScope(name)
+	if err != nil || strings.Contains(name, "/") {
+		return scope, err
+	}
+	var found []string
+	for i := range st.Streams {
+		if s := st.Streams[i].Scope; s.Stream == scope.Stream {
+			scope, found = s, append(found, s.Flag())
+		}
+	}
+	if len(found) > 1 {
+		return scope, fmt.Errorf("--scope %s: %d accounts have a stream of that name: give one of %s", name,
+			len(found), strings.Join(found, ", "))
+	}
+	return scope, nil
 }
 
 // matches tells whether a stream is meant by what --scope says.

@@ -57,6 +57,7 @@ type stage struct {
 	facts       gate.Facts
 	phase       face.Phase
 	asked       []any
+	others      []cutover.Scope // more streams, of which nothing else is known
 }
 
 func (s *stage) Parity() *parity.Engine { return s.parity }
@@ -74,9 +75,13 @@ func (s *stage) Status(context.Context) (*face.Status, error) {
 	if s.phase == face.PhaseEHDB {
 		st.Authority = "ehdb"
 	}
+	streams := []face.StreamState{st}
+	for _, other := range s.others {
+		streams = append(streams, face.StreamState{Scope: other, Phase: s.phase, Authority: st.Authority})
+	}
 	drill := face.Drill{ID: 4, Kind: "partition", State: "passed", Result: "0 lost"}
 	return &face.Status{
-		At: time.Now(), Server: "gw", Streams: []face.StreamState{st}, Controls: s.parity.SelfTest(), Drills: []face.Drill{drill},
+		At: time.Now(), Server: "gw", Streams: streams, Controls: s.parity.SelfTest(), Drills: []face.Drill{drill},
 		Bypass: []face.BypassState{{Account: "$G", At: time.Now(), Total: 3, Around: []face.Connection{
 			{Addr: "10.3.1.9:1", Name: "cron", Lang: "go", Version: "1.36", Kind: "client", Server: "n1:8222"},
 		}}},

@@ -194,8 +194,8 @@ func NoGate(ids []string) string {
 	return ""
 }
 
-// Unforceable says why these gates, with reasons, are not to be done without, and which may be; empty: they may. Whoever
-// forces a gate that is none, or that cannot be forced, means something else than what happens.
+// Unforceable says why these gates, with reasons, are not to be done without, and which may be; empty: they may.
+// Whoever forces a gate that is none, or that cannot be forced, means something else than what happens.
 func Unforceable(forced map[string]string) string {
 	var may []string
 	for i := range table {
@@ -204,7 +204,7 @@ func Unforceable(forced map[string]string) string {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(forced)) {
-		why := ""
+		var why string
 		switch {
 		case NoGate([]string{id}) != "":
 			why = "there is no such gate"

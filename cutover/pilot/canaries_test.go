@@ -69,6 +69,9 @@ func TestCanaryOfAStream(t *testing.T) {
 
 	list, err := r.pilot.Canary(ctx, face.CanaryRequest{Actor: ann, Scope: name})
 	check(t, err)
+	if undo := r.state(name).Undo; undo != "ehdbctl canary rm --scope 'consumer=$G/S/c'" {
+		t.Error(undo)
+	}
 	if len(list) != 4 || !list[0].Served || !list[1].Served || !list[2].Served || list[3].Consumer != "none" || list[3].Served ||
 		!strings.Contains(list[3].Why, "ack policy") {
 		t.Errorf("%+v", list)

@@ -8,8 +8,8 @@ import (
 	"github.com/noetl/ehdb-gateway/cutover/flip"
 )
 
-// allowed is why a verb is none for a stream in its phase, and what is one there. The gates are not asked about it: they
-// would say that something is not measured, for it is not measured in that phase.
+// allowed is why a verb is none for a stream in its phase, and what is one there. The gates are not asked about it:
+// they would say that something is not measured, for it is not measured in that phase.
 func (p *Pilot) allowed(scope cutover.Scope, verb string) error {
 	v, err := p.engine.View(scope)
 	if err != nil {
@@ -21,8 +21,8 @@ func (p *Pilot) allowed(scope cutover.Scope, verb string) error {
 	return nil
 }
 
-// misplaced is why a verb is none in a phase, and what can be done there; empty: it is one. A stream that is being moved
-// is the engine's to refuse.
+// misplaced is why a verb is none in a phase, and what can be done there; empty: it is one. A stream that is being
+// moved is the engine's to refuse.
 func misplaced(phase flip.Phase, verb, arg string) string {
 	here := verb == "rollback" || verb == "complete" // for streams that are served from here
 	switch phase {
@@ -39,10 +39,10 @@ func misplaced(phase flip.Phase, verb, arg string) string {
 			return "what is here is no copy, the gateway has the say: ehdbctl rollback " + arg + " gives it back first"
 		}
 	case flip.PhaseComplete:
-		switch {
-		case verb == "flip" || verb == "complete":
+		switch verb {
+		case "flip", "complete":
 			return "the gateway has the say about it, and the way back is given up: nothing is left to be done"
-		case verb == "rollback":
+		case "rollback":
 			return "the way back was given up: ehdbctl rollback --emergency " + arg + " takes it all the same, " +
 				"without what the servers lack, and says what that loses"
 		}

@@ -228,7 +228,7 @@ func (p *Pilot) served(s *face.StreamState) error {
 	}
 	if len(list) > 0 && s.Phase == face.PhaseShadow {
 		s.Phase, s.Legal = face.PhaseCanary, []string{"canary rm", "canary add", "flip"}
-		s.Undo = "ehdbctl canary rm --scope consumer=" + s.Scope.Stream + "/" + list[len(list)-1].Consumer
+		s.Undo = "ehdbctl canary rm --scope 'consumer=" + s.Scope.String() + "/" + list[len(list)-1].Consumer + "'"
 	}
 	return err
 }
