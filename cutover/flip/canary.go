@@ -127,8 +127,8 @@ func (e *Engine) canaryRefused(ctx context.Context, s *stream, consumer string) 
 	if why := e.pausing(s); why != "" {
 		return refuse("copying is paused: %s (ehdbctl resume)", why)
 	}
-	if n := len(e.o.Relay.Strangers(s.name.Account)); n > 0 {
-		return refuse("%d clients are connected of which account or permissions are not known", n)
+	if why := strangers(e.o.Relay.Strangers(s.name.Account)); why != "" {
+		return refuse("%s", why)
 	}
 	info, err := reverse.NewSingle(s.site.Conn(), s.copy, s.up, s.name.Stream, consumer, nil).Info(ctx)
 	if err != nil {

@@ -67,6 +67,7 @@ func (e *Engine) Forget(ctx context.Context, name cutover.Scope, by string) erro
 	e.mu.Lock()
 	delete(e.streams, name)
 	delete(e.paused, name)
+	e.dismissed[name] = true
 	e.mu.Unlock()
 	defer e.changed(name)
 	return errors.Join(e.route(), s.copy.Delete(ctx))

@@ -82,11 +82,12 @@ type Engine struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu      sync.Mutex
-	epoch   uint64
-	marked  bool // some stream was here once
-	streams map[cutover.Scope]*stream
-	paused  map[cutover.Scope]string // why nothing is copied; no stream: of all
+	mu        sync.Mutex
+	epoch     uint64
+	marked    bool // some stream was here once
+	streams   map[cutover.Scope]*stream
+	dismissed map[cutover.Scope]bool   // what is not under watch any more
+	paused    map[cutover.Scope]string // why nothing is copied; no stream: of all
 	// throttled and limits are the speed of copying; no stream: of all.
 	throttled map[cutover.Scope]Throttled
 	limits    map[cutover.Scope]Limits
@@ -147,7 +148,9 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{o: o, journal: j, streams: make(map[cutover.Scope]*stream)}
+	e := &Engine{
+		o: o, journal: j, streams: make(map[cutover.Scope]*stream), dismissed: make(map[cutover.Scope]bool),
+	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	of, epoch := standings(j.all())
 	e.epoch, e.paused = max(epoch, o.Epoch), pausesOf(of)
@@ -161,6 +164,9 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		}
 	}
 	for name, st := range of {
+		if st.dismissed {
+			e.dismissed[name] = true
+		}
 		e.marked = e.marked || !st.since.IsZero()
 		if !st.watched {
 			continue
@@ -386,6 +392,13 @@ func (e *Engine) Note(entry *Entry) error {
 		return fmt.Errorf("flip: %s is no note", entry.Event)
 	}
 	return e.record(entry)
+}
+
+// Dismissed reports whether the watch of a stream was ended, and not begun again since.
+func (e *Engine) Dismissed(name cutover.Scope) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.dismissed[name]
 }
 
 // find returns a stream under watch.

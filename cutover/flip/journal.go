@@ -192,6 +192,7 @@ type standing struct {
 	last                    uint64
 	oneWay                  bool                   // flipped without a way back
 	undone                  int                    // Entry.Undone
+	dismissed               bool                   // it was under watch, and is to be no more
 	paused                  string                 // why nothing is copied; empty: it is
 	throttled               *Throttled             // nil: nobody has slowed down copying
 	limits                  *Limits                // nil: there are none
@@ -218,9 +219,9 @@ func standings(entries []Entry) (of map[cutover.Scope]*standing, epoch uint64) {
 		}
 		switch e.Event {
 		case EventShadow:
-			s.watched = true
+			s.watched, s.dismissed = true, false
 		case EventForget:
-			*s = standing{}
+			*s = standing{dismissed: true}
 		case EventIntent, EventRollbackIntent, EventPostponed:
 			s.open = e.Event
 		case EventHook, EventStart, EventDrill, EventGiveWay, EventGoOn, EventApproved:

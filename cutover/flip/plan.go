@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/cutover/relay"
 	"github.com/noetl/ehdb-gateway/cutover/reverse"
 )
 
@@ -144,15 +145,29 @@ func (e *Engine) refusals(ctx context.Context, s *stream, to cutover.Role) (list
 		if why := e.pausing(s); why != "" {
 			list = append(list, "copying is paused: "+why+" (ehdbctl resume)")
 		}
-		if n := len(e.o.Relay.Strangers(s.name.Account)); n > 0 {
-			list = append(list, fmt.Sprintf("%d clients are connected of which account or permissions are not known "+
-				"(ehdbctl bypass ls)", n))
+		if why := strangers(e.o.Relay.Strangers(s.name.Account)); why != "" {
+			list = append(list, why)
 		}
 	}
 	if f := e.o.Refuse; f != nil {
 		list = append(list, f(ctx, s.name, to)...)
 	}
 	return list
+}
+
+// strangers says who is in the way of serving streams of an account from here, and what helps; empty: nobody.
+func strangers(list []relay.Client) string {
+	const most = 5
+	if len(list) == 0 {
+		return ""
+	}
+	var named []string
+	for _, c := range list[:min(most, len(list))] {
+		named = append(named, strings.TrimSpace(fmt.Sprintf("cid %d %s", c.ID, c.Identity.User)))
+	}
+	return fmt.Sprintf("%d clients are connected of which account or permissions are not known (%s; /connz has them): "+
+		"let them publish to $SYS.REQ.USER.INFO and subscribe to _INBOX.>, and connect anew", len(list),
+		strings.Join(named, ", "))
 }
 
 // Unsupported is what about a stream cannot be taken over and given back without loss.

@@ -36,7 +36,9 @@ func TestVerbsAtOnce(t *testing.T) {
 				v, err := r.engine.View(k.name)
 				check(t, err)
 				if v.Phase == flip.PhaseEHDB {
+					k.mu.Lock()
 					k.where = "ehdb"
+					k.mu.Unlock()
 					k.move()
 				}
 				k.finish(nil)

@@ -51,6 +51,9 @@ func (e *Engine) Watch(ctx context.Context, name cutover.Scope, by string) error
 	if err := e.record(&Entry{Scope: name, Event: EventShadow, By: by}); err != nil {
 		return err
 	}
+	e.mu.Lock()
+	delete(e.dismissed, name)
+	e.mu.Unlock()
 	if err := e.route(); err != nil {
 		return err
 	}

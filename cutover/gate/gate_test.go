@@ -241,6 +241,15 @@ func TestFactsOfParity(t *testing.T) {
 	if g := of(r, "G10"); !strings.Contains(g.Reason, "frozen") {
 		t.Errorf("the consumer that stands still is not named: %+v", g)
 	}
+	few := c
+	few.Status.Counts.Examined, few.Status.Counts.By[parity.Match] = 134, 132
+	if g := of(Evaluate(few.Facts(), scope, Options{Now: now}), "G2"); g.State != Pass {
+		t.Errorf("all of the few messages were compared for a day, and %+v", g)
+	}
+	few.Since = now.Add(-23 * time.Hour)
+	if g := of(Evaluate(few.Facts(), scope, Options{Now: now}), "G2"); g.State != Pending {
+		t.Errorf("few messages, not compared for a day yet, and %+v", g)
+	}
 	c.Waivers = []Waiver{{Reason: "copy_unreadable", Why: "case 3", Expires: now.Add(time.Hour)}}
 	if g := of(Evaluate(c.Facts(), scope, Options{Now: now}), "G5"); g.State != Pass {
 		t.Errorf("waived, and %+v", g)

@@ -49,7 +49,14 @@ func (c *Comparison) Facts() Facts {
 	}
 	n := st.Counts.Examined
 	put(Accounted, Yes(st.Counts.Accounted()), st.At, n, "")
-	put(Examined, float64(n-st.Counts.By[parity.Pending]-st.Counts.By[parity.Suspended]), st.At, n, "")
+	compared := n - st.Counts.By[parity.Pending] - st.Counts.By[parity.Suspended]
+	put(Examined, float64(compared), st.At, n, "")
+	if c.small(compared) {
+		f := out[Examined]
+		f.NotApplicable = fmt.Sprintf("the stream has only %d records, and all of them were compared, for a day",
+			compared)
+		out[Examined] = f
+	}
 	if !c.Since.IsZero() {
 		put(OrganicHours, c.Now.Sub(c.Since).Hours(), st.At, n, "")
 	}
@@ -66,6 +73,14 @@ func (c *Comparison) Facts() Facts {
 	}
 	c.consumers(put)
 	return out
+}
+
+// small reports whether a stream has too few records for their number to say anything, and time has shown as much: all
+// of them were compared, and went on being compared for a day.
+func (c *Comparison) small(compared uint64) bool {
+	const few, day = 10_000, 24 * time.Hour
+	return compared > 0 && compared < few && !c.Since.IsZero() && c.Now.Sub(c.Since) >= day &&
+		c.Status.Complete.After(c.Status.Attached)
 }
 
 func (c *Comparison) unwaived() uint64 {

@@ -184,6 +184,7 @@ func (p *Pilot) depart(ctx context.Context, r face.FlipRequest, until time.Time)
 	if err := p.consult(ctx, hook.BeforeFlip, r.Scope, f); err != nil {
 		return nil, err
 	}
+	p.give(r.Scope, false)
 	m, err := p.engine.Flip(ctx, r.Scope, o)
 	p.fenced(r.Scope, "flip", err)
 	p.outcome(r.Scope, f, m, err)
@@ -236,15 +237,21 @@ func (p *Pilot) Rollback(ctx context.Context, r face.RollbackRequest) (*face.Mov
 	} else if err := p.consult(ctx, hook.BeforeRollback, r.Scope, f); err != nil {
 		return nil, err
 	}
+	p.give(r.Scope, true) // else the bus mode might take it again at once
 	m, err := p.engine.Rollback(ctx, r.Scope, flip.MoveOptions{
 		By: r.By, Reason: r.Reason, Fence: r.MaxFence, Retries: 3, Emergency: r.Emergency,
 	})
 	p.fenced(r.Scope, "rollback", err)
 	p.outcome(r.Scope, f, m, err)
 	if err != nil {
+		p.give(r.Scope, false)
 		return nil, refused(err)
 	}
-	return moved(m), nil
+	out := moved(m)
+	if p.o.Mode == ModeEHDB {
+		out.Next += "   # the bus mode is ehdb: the next start takes it again"
+	}
+	return out, nil
 }
 
 // maxFences is how many fences of a stream are remembered.

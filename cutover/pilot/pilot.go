@@ -135,6 +135,7 @@ type Pilot struct {
 	mu sync.Mutex
 	// The following are guarded by mu.
 	seen      map[cutover.Scope]*seen
+	given     map[cutover.Scope]bool // what was given back by hand in mode ehdb: the mode takes it not again
 	postponed map[cutover.Scope]*pending
 	failing   map[served]*failing
 	gates     map[cutover.Scope]*gate.Report // of a flip, as they were computed last for the metrics
@@ -162,6 +163,7 @@ var _ face.Engine = (*Pilot)(nil)
 func Open(ctx context.Context, o Options) (*Pilot, error) {
 	p := &Pilot{
 		o: o, book: parity.NewBook(0), start: time.Now(), seen: make(map[cutover.Scope]*seen),
+		given:     make(map[cutover.Scope]bool),
 		postponed: make(map[cutover.Scope]*pending), failing: make(map[served]*failing), moved: make(chan struct{}),
 		observing: make(map[cutover.Scope]*observing), delivered: parity.NewBook(0),
 		probes: newProbes(), loads: newLoads(), telling: make(chan told, maxTold),
@@ -360,7 +362,7 @@ func (p *Pilot) steer(ctx context.Context) map[string]error {
 			if m, err = p.engine.Rollback(ctx, scope, o); err == nil {
 				p.outcome(scope, p.about(scope, "rollback", "nats", face.Actor{By: o.By}), m, nil)
 			}
-		case p.o.Mode == ModeEHDB && st.Phase == flip.PhaseShadow:
+		case p.o.Mode == ModeEHDB && st.Phase == flip.PhaseShadow && !p.stays(scope):
 			var m *flip.Move
 			if m, err = p.engine.Flip(ctx, scope, o); err == nil {
 				p.outcome(scope, p.about(scope, "flip", "ehdb", face.Actor{By: o.By}), m, nil)
@@ -373,7 +375,25 @@ func (p *Pilot) steer(ctx context.Context) map[string]error {
 	return failed
 }
 
-// discover brings the streams of the servers under watch.
+// give says whether a stream was given back by hand.
+//
+//nolint:revive // given is that
+func (p *Pilot) give(scope cutover.Scope, given bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if delete(p.given, scope); given {
+		p.given[scope] = true
+	}
+}
+
+// stays reports whether a stream was given back by hand, which is younger than the mode's word.
+func (p *Pilot) stays(scope cutover.Scope) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.given[scope]
+}
+
+// discover brings the streams of the servers under watch, but for those whose watch was ended.
 func (p *Pilot) discover(ctx context.Context, failed map[string]error) {
 	known := p.engine.Streams()
 	for account, c := range p.o.Conns {
@@ -385,7 +405,8 @@ func (p *Pilot) discover(ctx context.Context, failed map[string]error) {
 		}
 		for _, info := range list {
 			scope := cutover.Scope{Account: account, Stream: info.Config.Name}
-			if slices.Contains(known, scope) || own(scope.Stream) || !origin.Selects(p.o.Streams, scope.Stream) {
+			if slices.Contains(known, scope) || own(scope.Stream) || !origin.Selects(p.o.Streams, scope.Stream) ||
+				p.engine.Dismissed(scope) {
 				continue
 			}
 			if err := p.engine.Watch(ctx, scope, "discovered"); err != nil {

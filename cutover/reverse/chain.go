@@ -48,10 +48,11 @@ type Chain struct {
 	unerased []uint64  // fillers that run has left
 	position struct {
 		sync.Mutex
-		seq   uint64 // the servers have everything up to here
-		moved chan struct{}
-		err   error
-		at    time.Time // when err was met, or seq moved
+		seq    uint64 // the servers have everything up to here
+		moved  chan struct{}
+		err    error
+		at     time.Time // when seq moved, or there was nothing to do any more
+		stands time.Time // when the first of the failures was met since; zero: there was none
 	}
 }
 
@@ -166,6 +167,8 @@ const idleLook = 500 * time.Millisecond
 func (c *Chain) rest(ctx context.Context, w *window, moved <-chan struct{}) error {
 	t := time.NewTicker(idleLook)
 	defer t.Stop()
+	c.caughtUp()
+	defer c.caughtUp()
 	for {
 		select {
 		case <-moved:
@@ -306,7 +309,7 @@ func (c *Chain) advance(seq uint64) {
 	defer p.Unlock()
 	p.err = nil
 	if seq > p.seq {
-		p.seq, p.at = seq, time.Now()
+		p.seq, p.at, p.stands = seq, time.Now(), time.Time{}
 		close(p.moved)
 		p.moved = make(chan struct{})
 	}
@@ -316,7 +319,17 @@ func (c *Chain) failed(err error) {
 	p := &c.position
 	p.Lock()
 	defer p.Unlock()
-	p.err, p.at = err, time.Now()
+	if p.err = err; p.stands.IsZero() {
+		p.stands = time.Now()
+	}
+}
+
+// caughtUp says that the servers have everything: from now on the chain does not stand still, it has nothing to do.
+func (c *Chain) caughtUp() {
+	p := &c.position
+	p.Lock()
+	defer p.Unlock()
+	p.at, p.stands = time.Now(), time.Time{}
 }
 
 // Position returns the sequence up to which the servers have everything.
@@ -330,14 +343,18 @@ func (c *Chain) Position() uint64 {
 type Status struct {
 	Position uint64
 	Err      error     // nil: it goes
-	Since    time.Time // when Position moved, or Err was met
+	Since    time.Time // when Position moved last, or what stops it was met first
 }
 
 // Status returns how the chain does.
 func (c *Chain) Status() Status {
 	c.position.Lock()
 	defer c.position.Unlock()
-	return Status{c.position.seq, c.position.err, c.position.at}
+	since := c.position.at
+	if !c.position.stands.IsZero() {
+		since = c.position.stands
+	}
+	return Status{c.position.seq, c.position.err, since}
 }
 
 // Reach waits until the servers have everything up to seq.
