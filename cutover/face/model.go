@@ -40,8 +40,10 @@ type Status struct {
 	Drills   []Drill         `json:"drills"`
 	Servers  []ServerState   `json:"servers"`
 	Outage   *Outage         `json:"outage,omitempty"` // nil: servers can be reached, as far as it is known
-	Bypass   []BypassState   `json:"bypass"`
-	Scrapes  []Scrape        `json:"scrapes"` // who reads the figures that autoscalers read, the latest first
+	// Apart says of which accounts the gateway itself is not connected to the servers, and why.
+	Apart   []string      `json:"apart,omitempty"`
+	Bypass  []BypassState `json:"bypass"`
+	Scrapes []Scrape      `json:"scrapes"` // who reads the figures that autoscalers read, the latest first
 }
 
 // Hooks are the operator's programs that are asked and told.

@@ -3,6 +3,7 @@ package pilot
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,6 +38,7 @@ func (p *Pilot) Status(ctx context.Context) (*face.Status, error) {
 		st.Streams = append(st.Streams, *s)
 		st.Epoch = s.Epoch
 	}
+	st.Apart = p.apart()
 	st.Verdict = verdict(st)
 	return st, nil
 }
@@ -81,6 +83,9 @@ func verdict(st *face.Status) string {
 	if st.Outage != nil {
 		return alone(st)
 	}
+	if len(st.Apart) > 0 {
+		return st.Apart[0]
+	}
 	here := 0
 	for i := range st.Streams {
 		s := &st.Streams[i]
@@ -110,6 +115,19 @@ func verdict(st *face.Status) string {
 	}
 	return fmt.Sprintf("%d of %d streams are served from here, nothing differs", here, len(st.Streams))
 }
+
+// apart says of which accounts the gateway itself is not connected to the servers, and why.
+func (p *Pilot) apart() (list []string) {
+	for _, account := range slices.Sorted(maps.Keys(p.o.Conns)) {
+		if st := p.o.Conns[account].Status(); !st.Connected {
+			list = append(list, fmt.Sprintf("account %s: the gateway itself is not connected to the servers: %v "+
+				"(its login there is that of bus.accounts)", account, cmp.Or(st.Err, errNoServer)))
+		}
+	}
+	return list
+}
+
+var errNoServer = errors.New("none can be reached")
 
 // failedCanary is what is wrong with one of the consumers that are served from here.
 func failedCanary(s *face.StreamState) string {

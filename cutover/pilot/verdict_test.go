@@ -2,6 +2,7 @@ package pilot_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -38,4 +39,19 @@ func TestTooLittleEvidence(t *testing.T) {
 	if p, err := r.pilot.Plan(t.Context(), face.PlanRequest{Scope: name, To: "ehdb"}); err != nil || p.NotEnough {
 		t.Errorf("%+v %v", p, err)
 	}
+}
+
+// TestApart: that the gateway itself is not connected to the servers is the first thing that is said.
+func TestApart(t *testing.T) {
+	r := newRig(t, nil)
+	first := func() string {
+		st, err := r.pilot.Status(t.Context())
+		check(t, err)
+		return st.Verdict
+	}
+	if v := first(); strings.Contains(v, "not connected") {
+		t.Error(v)
+	}
+	r.nats.Shutdown()
+	until(t, "it is said", func() bool { return strings.HasPrefix(first(), "account $G: the gateway itself is not connected") })
 }
