@@ -107,6 +107,27 @@ func (l *loadFlags) given(cmd *cobra.Command) (out face.Limits) {
 	return out
 }
 
+// said is what becomes of copying with those that were given.
+func (*loadFlags) said(l *face.Limits) string {
+	var parts []string
+	off := func(text string) bool { return text == "" || text == face.LoadOff }
+	if l.Max != nil {
+		what := "copying gives way above " + *l.Max
+		if off(*l.Max) {
+			what = "the limit --max-load is lifted: copying gives way to no load"
+		}
+		parts = append(parts, what)
+	}
+	if l.Critical != nil {
+		what := "copying is paused at " + *l.Critical
+		if off(*l.Critical) {
+			what = "the limit --critical-load is lifted: no load pauses copying"
+		}
+		parts = append(parts, what)
+	}
+	return strings.Join(parts, "\n")
+}
+
 func (c *remote) throttleCommand() *cobra.Command {
 	var load loadFlags
 	cmd := &cobra.Command{
@@ -127,7 +148,7 @@ them.`,
 			case len(args) == 0 && !q.Given() && q.Reason == "":
 				return errors.New("give a reason, off, --max-load or --critical-load")
 			case q.Given():
-				what = "copying gives way above that load"
+				what = load.said(&q.Limits)
 				if len(args) > 0 {
 					return errors.New("give a reason to hold it back for, or loads; --reason says why these")
 				}

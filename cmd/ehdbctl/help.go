@@ -9,8 +9,8 @@ import (
 // examples are what is typed, by command.
 var examples = map[string]string{
 	"status":           "ehdbctl status --watch --scope ORDERS",
-	"plan":             "ehdbctl plan\nehdbctl plan --out moves.json",
-	"plan apply":       "ehdbctl plan apply moves.json --reason 'change 4711'",
+	"plan":             "ehdbctl plan\nehdbctl plan --out plan.yaml",
+	"plan apply":       "ehdbctl plan apply plan.yaml --reason 'change 4711'",
 	"gates":            "ehdbctl gates --scope ORDERS\nehdbctl gates --explain G6 --scope ORDERS",
 	"events":           "ehdbctl events -f --scope ORDERS",
 	"diff create":      "ehdbctl diff create --wait --scope ORDERS\nehdbctl diff create --sample 10 --scope ORDERS",

@@ -60,3 +60,21 @@ func TestRunOf(t *testing.T) {
 		}
 	}
 }
+
+// TestFlagsOfTheirOwn: what a command does not take is not offered, and approvals have a token of their own.
+func TestFlagsOfTheirOwn(t *testing.T) {
+	for args, want := range map[string]string{
+		"approve": "file with the approvers' token, approver.token", "flip": "file with the operator's token",
+		"canary add": "--auto-abort-on", "canary": "all of a stream", "plan apply": "plan apply plan.yaml",
+	} {
+		var out, errs strings.Builder
+		if code := run(t.Context(), append(strings.Fields(args), "--help"), &out, &errs); code != 0 || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: exit %d\n%s%s", args, code, out.String(), errs.String())
+		}
+	}
+	var out, errs strings.Builder
+	run(t.Context(), []string{"canary", "rm", "--help"}, &out, &errs)
+	if strings.Contains(out.String(), "auto-abort-on") {
+		t.Error(out.String())
+	}
+}

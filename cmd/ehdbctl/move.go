@@ -160,6 +160,9 @@ func (c *remote) moved(cmd *cobra.Command, m *face.Move) error {
 func (c *remote) dryRun(cmd *cobra.Command, r face.PlanRequest) error {
 	var p face.Plan
 	q := scopeQuery(r.Scope, "to", r.To, "no_reverse_shadow", strconv.FormatBool(r.NoReverse))
+	if r.Emergency {
+		q.Set("emergency", "true")
+	}
 	if r.Observe != nil {
 		q.Set("observe", r.Observe.String())
 	}
@@ -182,6 +185,10 @@ func printPlan(w io.Writer, p *face.Plan, r *face.PlanRequest) {
 		fmt.Fprintf(w, "%2d  %s\n", i+1, s)
 	}
 	fmt.Fprintf(w, "plan digest %s  gates: %s\nUNDO  %s\n", p.Digest, p.Gates, p.Undo)
+	if p.Cost != nil {
+		fmt.Fprintf(w, "at most %d messages would be lost and %d delivered twice%s\n", p.Cost.Lost, p.Cost.Duplicates,
+			prefixed(": ", p.Cost.Why))
+	}
 	for _, r := range p.Refusals {
 		fmt.Fprintln(w, "would be refused:", r)
 	}
@@ -195,6 +202,9 @@ func printPlan(w io.Writer, p *face.Plan, r *face.PlanRequest) {
 		}
 		if p.To == "nats" {
 			next = "rollback " + p.Scope.Flag()
+		}
+		if r.Emergency {
+			next += " --emergency"
 		}
 		fmt.Fprintln(w, "NEXT  ehdbctl", next)
 	}
@@ -239,7 +249,7 @@ Exit code: 0 done, 2 refused, 3 refused, for there is too little evidence and no
 
 // approveCommand is for whoever has the approvers' token.
 func (c *remote) approveCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "approve", Short: "Approve that the way back of a stream is given up, with the approvers' token",
 		Long: `Approve that the way back of a stream is given up. It takes the approvers' token (--token-file), which is
 not the operator's, counts for an hour, and has to be of somebody else than who asks for "complete" (--by). Where there
@@ -254,11 +264,15 @@ is no such token, "complete --approved-by" names a second person.`,
 			return c.change(cmd, "/approve", body, scope.String()+": approved, for an hour")
 		},
 	}
+	c.tokenFlag(cmd, "file with the approvers' token, "+face.ApproverFile+" in the gateway's data directory, which is "+
+		"made by hand (EHDB_TOKEN_FILE)")
+	return cmd
 }
 
 func (c *remote) canaryCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "canary", Short: "Serve one consumer from here while NATS stays the authority", Args: cobra.NoArgs,
+		Use: "canary", Short: "Serve one consumer, or all of a stream, from here while NATS stays the authority",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var abort []string
@@ -281,7 +295,9 @@ func (c *remote) canaryCommand() *cobra.Command {
 				return c.canary(cmd, &q, sub.what)
 			},
 		}
-		s.Flags().StringSliceVar(&abort, "auto-abort-on", nil, "gates that end it: G4,G10,G11")
+		if sub.use == "add" {
+			s.Flags().StringSliceVar(&abort, "auto-abort-on", nil, "gates that end it: G4,G10,G11")
+		}
 		cmd.AddCommand(s)
 	}
 	return cmd

@@ -67,8 +67,8 @@ func (c *remote) commands(root *cobra.Command) {
 		f := cmd.PersistentFlags()
 		f.StringVar(&c.server, "server", env("EHDB_SERVER", "http://127.0.0.1:8222"),
 			"the gateway's monitoring port (EHDB_SERVER)")
-		f.StringVar(&c.tokenFile, "token-file", os.Getenv("EHDB_TOKEN_FILE"),
-			"file with the operator's token, "+face.TokenFile+" in the gateway's data directory (EHDB_TOKEN_FILE)")
+		c.tokenFlag(cmd, "file with the operator's token, "+face.TokenFile+
+			" in the gateway's data directory (EHDB_TOKEN_FILE)")
 		f.StringVar(&c.scope, "scope", "",
 			"stream: ACCOUNT/STREAM, or STREAM where one account has it; * stands for any")
 		f.BoolVar(&c.json, "json", false, "write JSON")
@@ -78,6 +78,13 @@ func (c *remote) commands(root *cobra.Command) {
 		root.AddCommand(coded(cmd))
 		watch(cmd)
 		describe(cmd)
+	}
+}
+
+// tokenFlag gives a command, and those below it, --token-file, unless it has one.
+func (c *remote) tokenFlag(cmd *cobra.Command, usage string) {
+	if f := cmd.PersistentFlags(); f.Lookup("token-file") == nil {
+		f.StringVar(&c.tokenFile, "token-file", os.Getenv("EHDB_TOKEN_FILE"), usage)
 	}
 }
 

@@ -70,6 +70,7 @@ func (s *stage) Status(context.Context) (*face.Status, error) {
 			{Kind: "publish_ack", Side: "nats", P50: .0019, P99: .0074, N: 41220, Utilisation: .22},
 			{Kind: "gateway", Side: "overhead", P50: .00021, P99: .0004, N: 40},
 		},
+		Copy: face.CopyState{Load: &face.LoadState{Max: "rtt=7ms"}},
 		Back: face.RollbackCard{Possible: s.phase == face.PhaseEHDB, Lost: 3, Duplicates: 1, Why: "n/a"},
 	}
 	if s.phase == face.PhaseEHDB {
@@ -81,7 +82,7 @@ func (s *stage) Status(context.Context) (*face.Status, error) {
 	}
 	drill := face.Drill{ID: 4, Kind: "partition", State: "passed", Result: "0 lost"}
 	return &face.Status{
-		At: time.Now(), Server: "gw", Streams: streams, Controls: s.parity.SelfTest(), Drills: []face.Drill{drill},
+		At: time.Now(), Server: "gw", Load: &face.LoadState{Max: "lag=9s"}, Streams: streams, Controls: s.parity.SelfTest(), Drills: []face.Drill{drill},
 		Bypass: []face.BypassState{{Account: "$G", At: time.Now(), Total: 3, Around: []face.Connection{
 			{Addr: "10.3.1.9:1", Name: "cron", Lang: "go", Version: "1.36", Kind: "client", Server: "n1:8222"},
 		}}},
@@ -113,6 +114,9 @@ func (s *stage) Events(_ context.Context, after uint64, _ int, _ bool) ([]face.E
 func (s *stage) Plan(_ context.Context, r face.PlanRequest) (*face.Plan, error) {
 	sc, to := r.Scope, r.To
 	p := &face.Plan{Scope: sc, To: to, Digest: "7c1e", Steps: []string{"hold", "drain"}, Undo: "ehdbctl rollback"}
+	if r.Emergency {
+		p.Cost = &face.RollbackCard{Lost: 3, Duplicates: 1, Why: "n/a"}
+	}
 	if len(s.facts) == 0 {
 		p.Refusals, p.NotEnough = []string{"G8"}, r.NoReverse
 	}
@@ -320,7 +324,13 @@ func TestRemoteCommands(t *testing.T) {
 		{"throttle backup", true, 0, "UNDO  ehdbctl throttle off\n"},
 		{"throttle --reason backup --scope ORDERS", true, 0, "UNDO  ehdbctl throttle off --scope '$G/ORDERS'"},
 		{"throttle off", true, 0, "UNDO  ehdbctl throttle REASON\n"},
-		{"throttle --max-load pubp99=20ms,lag=5s --scope ORDERS", true, 0, "UNDO  ehdbctl throttle --max-load off --critical-load off --scope"},
+		{"throttle --max-load pubp99=20ms,lag=5s --scope ORDERS", true, 0, "copying gives way above pubp99=20ms,lag=5s\nUNDO  ehdbctl throttle --max-load rtt=7ms --scope '$G/ORDERS'"},
+		{"throttle --max-load off --critical-load rtt=1s", true, 0, "--max-load is lifted: copying gives way to no load\ncopying is paused at rtt=1s\n" +
+			"UNDO  ehdbctl throttle --max-load lag=9s --critical-load off\n"},
+		{
+			"throttle --max-load pubp99=200ms,rtt=1s --critical-load rtt=2s,pubp99=20ms", true, exitNot,
+			"critical_load pubp99=20ms is below max_load pubp99=200ms: copying would be paused before",
+		},
 		{"throttle --critical-load speed=9", true, exitNot, `critical_load: "speed=9" is no load: give some of lag, pubp50, pubp99, rtt`},
 		{"throttle --max-load rtt=soon", true, exitNot, `rtt: "soon" is no duration`},
 		{"throttle backup --max-load rtt=1s", true, exitNot, "give a reason to hold it back for, or loads"},
@@ -484,7 +494,13 @@ func TestGatesExitCodes(t *testing.T) {
 func TestEmergencySaysItsBound(t *testing.T) {
 	s, ctl := gateway(t)
 	s.phase = face.PhaseEHDB
-	code, _, errs := ctl(true, "rollback", "--all", "--emergency", "--reason", "fire")
+	s.facts = gate.Facts{gate.ControlsOKTicks: {}} // nothing would be refused
+	code, out, errs := ctl(false, "rollback", "--scope", "ORDERS", "--emergency", "--dry-run")
+	if code != 0 || !strings.Contains(out, "at most 3 messages would be lost and 1 delivered twice: n/a\n") ||
+		!strings.Contains(out, "NEXT  ehdbctl rollback --scope '$G/ORDERS' --emergency\n") || len(s.asked) > 0 {
+		t.Fatal(code, out, errs)
+	}
+	code, _, errs = ctl(true, "rollback", "--all", "--emergency", "--reason", "fire")
 	if code != 0 || !strings.Contains(errs, "at most 3 messages are lost and 1 delivered twice") {
 		t.Fatal(code, errs)
 	}

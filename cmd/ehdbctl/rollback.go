@@ -31,7 +31,9 @@ become more meanwhile, nothing is done. On a terminal it is asked for once more.
 			list, err := c.servedHere(st)
 			for _, s := range list {
 				if c.dry {
-					err = errors.Join(err, c.dryRun(cmd, face.PlanRequest{Scope: s.Scope, To: "nats"}))
+					err = errors.Join(err, c.dryRun(cmd, face.PlanRequest{
+						Scope: s.Scope, To: "nats", Emergency: q.Emergency,
+					}))
 					continue
 				}
 				err = errors.Join(err, c.rollback(cmd, s, q))

@@ -256,6 +256,9 @@ func (a *api) plan(r *http.Request) (any, error) {
 		return nil, bad("to: give ehdb or nats")
 	}
 	q := PlanRequest{Scope: scope, To: to, NoReverse: r.URL.Query().Get("no_reverse_shadow") == "true"}
+	if q.Emergency = r.URL.Query().Get("emergency") == "true"; q.Emergency && to != "nats" {
+		return nil, bad("emergency: it is for to=nats")
+	}
 	if text := r.URL.Query().Get("observe"); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil || d < 0 || d > MaxObserve {

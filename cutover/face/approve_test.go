@@ -56,7 +56,7 @@ func TestApproversToken(t *testing.T) {
 	if got, err := ApproverToken(dir, token); got != "" || err != nil {
 		t.Error(got, err)
 	}
-	for text, want := range map[string]string{approver: "", token: "is the operator's token", "short": "holds no token"} {
+	for text, want := range map[string]string{approver: "", token: "is the operator's token", "short": "holds 5 characters, and a token has at least 32"} {
 		if err := os.WriteFile(name, []byte(text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}

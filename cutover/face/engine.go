@@ -109,6 +109,7 @@ type PlanRequest struct {
 	To        string         // ehdb or nats
 	NoReverse bool           // as in FlipRequest
 	Observe   *time.Duration // likewise
+	Emergency bool           // as in RollbackRequest
 }
 
 // PauseRequest asks to stop copying, or to go on.

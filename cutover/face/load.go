@@ -58,6 +58,26 @@ type Limits struct {
 	Critical *string `json:"critical_load,omitempty"`
 }
 
+// CheckLoads is why two bounds, as ParseLoad takes them, cannot be meant together: copying would be paused, until
+// somebody resumes, before it gives way by itself.
+func CheckLoads(most, critical string) error {
+	above, err := ParseLoad(most)
+	if err != nil {
+		return fmt.Errorf("max_load: %w", err)
+	}
+	at, err := ParseLoad(critical)
+	if err != nil {
+		return fmt.Errorf("critical_load: %w", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(at)) {
+		if above[name] > at[name] {
+			return fmt.Errorf("critical_load %s=%v is below max_load %s=%v: copying would be paused before it "+
+				"gives way; give a critical load that is higher", name, at[name], name, above[name])
+		}
+	}
+	return nil
+}
+
 // Given reports whether one of them is.
 func (l *Limits) Given() bool { return l.Max != nil || l.Critical != nil }
 
@@ -72,6 +92,12 @@ func (l *Limits) settle() error {
 			return bad("%s: %w", name, err)
 		}
 		*text = load.String()
+	}
+	if l.Max == nil || l.Critical == nil { // the other one is the engine's to know
+		return nil
+	}
+	if err := CheckLoads(*l.Max, *l.Critical); err != nil {
+		return bad("%w", err)
 	}
 	return nil
 }

@@ -319,9 +319,11 @@ type Plan struct {
 	Refusals []string      `json:"refusals,omitempty"`
 	Gates    string        `json:"gates"`
 	// NotEnough: nothing but too little evidence is in the way.
-	NotEnough bool   `json:"not_enough,omitempty"`
-	Undo      string `json:"undo"`
-	Digest    string `json:"digest"`
+	NotEnough bool `json:"not_enough,omitempty"`
+	// Cost is what an emergency rollback would cost at most; nil: it is about none.
+	Cost   *RollbackCard `json:"cost,omitempty"`
+	Undo   string        `json:"undo"`
+	Digest string        `json:"digest"`
 }
 
 // Move is what moving a stream came to.

@@ -1,6 +1,8 @@
 package face
 
 import (
+	"cmp"
+	"context"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -105,13 +107,49 @@ func (a *api) throttle(r *http.Request) (any, error) {
 	out, arg := done{Done: true}, flagOf(q.Scope)
 	switch {
 	case q.Given():
-		out.Undo = "ehdbctl throttle --max-load off --critical-load off" + arg
+		had, err := a.loadsOf(r.Context(), q.Scope)
+		if err != nil {
+			return nil, err
+		}
+		out.Undo = "ehdbctl throttle" + undoLoads(&q.Limits, had) + arg
 	case q.Reason != "" && !q.Off:
 		out.Undo = "ehdbctl throttle off" + arg
 	default:
 		out.Undo = "ehdbctl throttle REASON" + arg
 	}
 	return out, a.Engine.Throttle(r.Context(), q)
+}
+
+// loadsOf are the limits of a stream, or of all, as they are now.
+func (a *api) loadsOf(ctx context.Context, scope cutover.Scope) (*LoadState, error) {
+	st, err := a.Engine.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	had := st.Load
+	if scope.Stream != "" {
+		had = nil
+	}
+	for i := range st.Streams {
+		if st.Streams[i].Scope == scope {
+			had = st.Streams[i].Copy.Load
+		}
+	}
+	if had == nil {
+		had = &LoadState{}
+	}
+	return had, nil
+}
+
+// undoLoads are the flags that set again what limits are about to change.
+func undoLoads(l *Limits, had *LoadState) (flags string) {
+	if l.Max != nil {
+		flags += " --max-load " + cmp.Or(had.Max, LoadOff)
+	}
+	if l.Critical != nil {
+		flags += " --critical-load " + cmp.Or(had.Critical, LoadOff)
+	}
+	return flags
 }
 
 func (a *api) pause(r *http.Request) (any, error) {

@@ -22,7 +22,7 @@ func Token(dir string) (string, error) {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // the data directory
 	switch {
 	case errors.Is(err, os.ErrExist):
-		return readToken(name)
+		return readToken(name, remade)
 	case err != nil:
 		return "", err
 	}
@@ -33,7 +33,7 @@ func Token(dir string) (string, error) {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return "", errors.Join(err, os.Remove(name))
 	}
-	return readToken(name)
+	return readToken(name, remade)
 }
 
 // ApproverFile is the name of the approvers' token in the data directory. It is made by whoever wants approvals to be
@@ -47,29 +47,39 @@ func ApproverToken(dir, operator string) (string, error) {
 	if _, err := os.Stat(name); errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}
-	token, err := readToken(name)
+	token, err := readToken(name, byHand)
 	if err == nil && token == operator {
 		err = fmt.Errorf("%s is the operator's token: whoever asks could approve it too", name)
 	}
 	return token, err
 }
 
-func readToken(name string) (string, error) {
+// minToken is how many characters a token has at least.
+const minToken = 32
+
+// What else helps when a token cannot be used.
+const (
+	remade = "or remove it: the gateway makes a new one"
+	byHand = "or remove it: then approvals are names. The gateway makes none: you do, as in openssl rand -hex 32"
+)
+
+// readToken reads a token that only its owner can read.
+func readToken(name, otherwise string) (string, error) {
 	info, err := os.Stat(name)
 	if err != nil {
 		return "", err
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("%s can be read by others than its owner: chmod 600, or remove it to have a new one",
-			name)
+		return "", fmt.Errorf("%s can be read by others than its owner: chmod 600, %s", name, otherwise)
 	}
 	b, err := os.ReadFile(name) //nolint:gosec // the data directory
 	if err != nil {
 		return "", err
 	}
 	token := strings.TrimSpace(string(b))
-	if len(token) < 32 {
-		return "", fmt.Errorf("%s holds no token: remove it to have a new one", name)
+	if len(token) < minToken {
+		return "", fmt.Errorf("%s holds %d characters, and a token has at least %d: write one into it, %s", name,
+			len(token), minToken, otherwise)
 	}
 	return token, nil
 }

@@ -67,15 +67,11 @@ func (p *Pilot) Plan(ctx context.Context, r face.PlanRequest) (*face.Plan, error
 		step := fmt.Sprintf("ask the hook %s, which may refuse; %v at most", before, p.o.Hooks.Timeout())
 		out.Steps = append([]string{step}, out.Steps...)
 	}
-	verb := "flip"
 	if r.To == "nats" {
-		verb = "rollback"
+		return out, p.planBack(ctx, &r, out)
 	}
-	if err := p.allowed(r.Scope, verb); err != nil { // the gates would say what lacks, and not why
-		out.Refusals, out.Gates = []string{strings.TrimPrefix(err.Error(), face.ErrRefused.Error()+": ")}, "not asked"
-		return out, nil
-	}
-	if r.To == "nats" {
+	if err := p.allowed(r.Scope, "flip"); err != nil { // the gates would say what lacks, and not why
+		out.Refusals, out.Gates = []string{unprefixed(err)}, "not asked"
 		return out, nil
 	}
 	report, err := p.evaluate(ctx, r.Scope, &question{purpose: gate.Flip, noReverse: noReverse(r.NoReverse, "")})
@@ -322,8 +318,11 @@ func (p *Pilot) Complete(ctx context.Context, r face.CompleteRequest) error {
 		return err
 	}
 	if report.Verdict != gate.Go {
-		return fmt.Errorf("%w: %s: %s: ehdbctl gates --for complete %s says why", noGo(&report), r.Scope,
-			report.Summary(), r.Scope.Flag())
+		why := "ehdbctl gates --for complete " + r.Scope.Flag() + " says why"
+		if own := q.ownApproval(); own != "" { // the gates do not know who will ask
+			why = own + "; of the other gates " + why
+		}
+		return fmt.Errorf("%w: %s: %s: %s", noGo(&report), r.Scope, report.Summary(), why)
 	}
 	r.Reason = strings.TrimPrefix(r.Reason+"; approved by "+q.approver+"; to be retired: "+r.Credentials, "; ")
 	f := p.about(r.Scope, "complete", "ehdb", r.Actor)
@@ -376,11 +375,14 @@ func (p *Pilot) fill(r *face.ShadowRequest, do func(*capture.Capturer) error) er
 	if !ok || v.Phase != flip.PhaseShadow {
 		return fmt.Errorf("%w: %s is in phase %s: only a shadow is filled, or reset", face.ErrRefused, r.Scope, v.Phase)
 	}
+	if err := p.limited(r); err != nil {
+		return err
+	}
 	if r.Rate > 0 || r.Action == "backfill" {
 		c.SetRate(int(r.Rate))
 	}
-	if err := p.limited(r); err != nil || do == nil {
-		return err
+	if do == nil {
+		return nil
 	}
 	return do(c)
 }

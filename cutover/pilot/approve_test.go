@@ -41,7 +41,7 @@ func TestApprove(t *testing.T) {
 		}
 	}
 	flipped()
-	approver(gate.Pending, "has to approve it")
+	approver(gate.Pending, "is not who asks for it (--by), has to approve it")
 	err := r.pilot.Complete(ctx, face.CompleteRequest{
 		Actor: face.Actor{By: "ann"}, Scope: name, Understood: true, Approver: "bob", Credentials: "x",
 	})
@@ -52,7 +52,12 @@ func TestApprove(t *testing.T) {
 	if e := r.event("approved"); !strings.HasPrefix(e, "$G/S | bob | change 7 |") {
 		t.Error(e)
 	}
-	approver(gate.Pass, "bob")
+	approver(gate.Pass, "bob: somebody else (--by) has to ask for it")
+	err = r.pilot.Complete(ctx, face.CompleteRequest{Actor: bob, Scope: name, Understood: true, Credentials: "x"})
+	if !errors.Is(err, face.ErrRefused) || !strings.Contains(err.Error(), "bob asks for it (--by)") ||
+		!strings.Contains(err.Error(), "the approver must be somebody else") {
+		t.Error(err)
+	}
 	r.pilot.Close()
 	r.again()
 	approver(gate.Pass, "bob")

@@ -107,6 +107,14 @@ func (c *collector) forked(r *reverse.Status) {
 	}
 }
 
+// ownApproval is what is wrong when who asks is who approves; empty: somebody else does.
+func (q *question) ownApproval() string {
+	if q.approver == "" || q.approver != q.by {
+		return ""
+	}
+	return q.by + " asks for it (--by), and cannot be the second approver: the approver must be somebody else"
+}
+
 // approval is what people have to say about giving the way back up.
 func (c *collector) approval(q *question) {
 	if q.purpose != gate.Complete {
@@ -126,11 +134,15 @@ func (c *collector) approval(q *question) {
 		wanted(gate.SecondApprover, fmt.Sprintf("%s approved it at %s, which counts for %v: ehdbctl approve",
 			q.approver, q.approved.UTC().Format(time.DateTime), approvalTime))
 	case q.approver == "" && q.approved != nil:
-		wanted(gate.SecondApprover, "somebody who has the approvers' token has to approve it: ehdbctl approve")
+		wanted(gate.SecondApprover, "somebody who has the approvers' token, and is not who asks for it (--by), has to "+
+			"approve it: ehdbctl approve")
 	case q.approver == "":
-		wanted(gate.SecondApprover, "somebody else has to approve it: ehdbctl complete --approved-by")
+		wanted(gate.SecondApprover, "somebody else than who asks for it (--by) has to approve it: ehdbctl complete "+
+			"--approved-by")
 	case q.approver == q.by:
-		c.put(gate.SecondApprover, 0, "operator", q.approver+" asks for it, and cannot be the second approver")
+		c.put(gate.SecondApprover, 0, "operator", q.ownApproval())
+	case q.by == "": // who will ask is not known yet
+		c.put(gate.SecondApprover, 1, "operator", q.approver+": somebody else (--by) has to ask for it")
 	default:
 		c.put(gate.SecondApprover, 1, "operator", q.approver)
 	}

@@ -426,6 +426,9 @@ func (p *Pilot) limit(scope cutover.Scope, r *face.Limits, by face.Actor) error 
 	if r.Critical != nil {
 		l.Critical = *r.Critical
 	}
+	if err := face.CheckLoads(l.Max, l.Critical); err != nil {
+		return fmt.Errorf("%w: %w", face.ErrRefused, err)
+	}
 	l.By, l.Reason = by.By, by.Reason
 	return p.engine.SetLimits(scope, l)
 }

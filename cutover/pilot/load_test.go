@@ -102,6 +102,11 @@ func TestThrottle(t *testing.T) {
 	}
 	check(t, throttle(name, "ann", "backup"))
 	check(t, r.pilot.Throttle(ctx, face.ThrottleRequest{Actor: ann, Limits: limits("lag=5s", ""), Scope: name}))
+	low := "lag=1s" // what is set already counts
+	err := r.pilot.Throttle(ctx, face.ThrottleRequest{Actor: ann, Limits: face.Limits{Critical: &low}, Scope: name})
+	if !errors.Is(err, face.ErrRefused) || !strings.Contains(err.Error(), "lag=1s is below max_load lag=5s") {
+		t.Error(err)
+	}
 	want := func(stream, all, held string) {
 		t.Helper()
 		st, err := r.pilot.Status(ctx)
