@@ -110,3 +110,36 @@ func TestHolesAndLimits(t *testing.T) {
 		})
 	}
 }
+
+// TestHolesBesideFullSubjects: where all subjects of a stream are in use, what makes holes drops no message of them.
+func TestHolesBesideFullSubjects(t *testing.T) {
+	r := newRig(t)
+	for name, cfg := range map[string]jetstream.StreamConfig{
+		"lit":   {MaxMsgsPerSubject: 2, Subjects: []string{"lit.a", "lit.b"}},
+		"mixed": {MaxMsgsPerSubject: 2, Subjects: []string{"mixed.a", "mixed.b.>"}},
+		"den":   {MaxMsgsPerSubject: 2, DenyDelete: true, Subjects: []string{"den.a", "den.b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := r.newRide(t, cfg)
+			sub := func(s string) string { return name + "." + s }
+			b := sub("b")
+			if name == "mixed" {
+				b += ".x"
+			}
+			k.watch()
+			for range 4 {
+				for range 2 {
+					_, err := k.js.Publish(k.Context(), sub("a"), []byte("x"))
+					check(t, err)
+				}
+				for i := range 300 {
+					_, err := k.old.PublishAsync(b, fmt.Append(nil, i))
+					check(t, err)
+				}
+				<-k.old.PublishAsyncComplete()
+				k.move()
+			}
+			k.alike()
+		})
+	}
+}

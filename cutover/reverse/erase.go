@@ -104,7 +104,8 @@ func removeMsg(ctx context.Context, conn *nats.Conn, stream string, seq uint64) 
 // noMessage reports whether the servers say that they have no such message.
 func noMessage(err error) bool {
 	var api *apiError
-	return errors.As(err, &api) && (api.code == codeNoMessage || api.code == codeNoSequence)
+	return errors.As(err, &api) &&
+		(api.code == codeNoMessage || api.code == codeNoSequence || api.code == codeNotFound)
 }
 
 // atOnce is how many requests about single messages are on their way at a time.

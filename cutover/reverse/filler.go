@@ -3,6 +3,7 @@ package reverse
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/noetl/ehdb-gateway/cutover"
+	"github.com/noetl/ehdb-gateway/subjects"
 )
 
 // fillerOf is a subject that a stream stores and that nobody uses, another one for each sequence, or the only one that
@@ -21,7 +23,7 @@ func fillerOf(cfg *server.StreamConfig, seq uint64) (subject string, own bool) {
 	if len(cfg.Subjects) == 0 {
 		return cfg.Name, false
 	}
-	tokens := strings.Split(cfg.Subjects[0], ".")
+	tokens := strings.Split(cfg.Subjects[max(slices.IndexFunc(cfg.Subjects, subjects.HasWildcard), 0)], ".")
 	for i, t := range tokens {
 		if t == "*" || t == ">" {
 			tokens[i], own = "ehdb-filler-"+strconv.FormatUint(seq, 10), true

@@ -15,6 +15,7 @@ const (
 	codeNoConsumer = 10014
 	codeNoSequence = 10043 // a message to delete is not there
 	codeNoMessage  = 10057 // likewise
+	codeNotFound   = 10037 // a message to get is not there
 )
 
 // request sends a request to the servers' JetStream that must not fail.
