@@ -170,6 +170,13 @@ func strangers(list []relay.Client) string {
 		strings.Join(named, ", "))
 }
 
+// outrun reports whether limits of a stream, which cannot be lifted meanwhile, would remove on the servers what is kept
+// here: acks make room here first.
+func outrun(cfg *server.StreamConfig) bool {
+	return cfg.Retention != server.LimitsPolicy && cfg.DenyPurge && cfg.Discard == server.DiscardOld &&
+		(cfg.MaxMsgs > 0 || cfg.MaxMsgsPer > 0 || cfg.MaxBytes > 0)
+}
+
 // Unsupported is what about a stream cannot be taken over and given back without loss.
 func Unsupported(cfg *server.StreamConfig) (list []string) {
 	for name, used := range map[string]bool{
@@ -180,6 +187,7 @@ func Unsupported(cfg *server.StreamConfig) (list []string) {
 		"republish: the servers would republish what the chain publishes as well":        cfg.RePublish != nil,
 		"subject_transform: the chain cannot publish what was transformed":               cfg.SubjectTransform != nil,
 		"sealed": cfg.Sealed,
+		"limits and deny_purge where acks make room: the servers would remove what is kept here": outrun(cfg),
 	} {
 		if used {
 			list = append(list, name)

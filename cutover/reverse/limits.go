@@ -43,7 +43,9 @@ func Lifted(cfg server.StreamConfig) server.StreamConfig {
 	if !cfg.DenyPurge { // else nothing removes upstream what these have removed here
 		cfg.MaxMsgs, cfg.MaxBytes = -1, -1
 	}
-	if _, own := fillerOf(&cfg, 0); !own && cfg.MaxMsgsPer > 0 && !cfg.DenyPurge { // fillers are beside messages
+	_, own := fillerOf(&cfg, 0)
+	late := cfg.Retention != server.LimitsPolicy                // what an ack has removed here is there still
+	if (!own || late) && cfg.MaxMsgsPer > 0 && !cfg.DenyPurge { // fillers, or that, are beside messages
 		cfg.MaxMsgsPer = -1
 	}
 	if cfg.Discard == server.DiscardNew {
