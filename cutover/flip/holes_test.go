@@ -30,24 +30,12 @@ func TestHolesAndLimits(t *testing.T) {
 		}},
 		{name: "few messages removed late", config: jetstream.StreamConfig{MaxMsgs: 20}, work: func(k *ride, _ int) {
 			k.put(15, "a", "x")
-			var list []uint64
-			for range 5 {
-				list = append(list, k.publish("a", "y"))
-			}
-			for _, seq := range list {
-				k.remove(seq)
-			}
+			k.putAndRemove(5)
 			k.put(5, "b", "x")
 		}},
 		{name: "few messages per subject", config: jetstream.StreamConfig{MaxMsgsPerSubject: 5}, work: func(k *ride, _ int) {
 			k.put(2, "a", "x")
-			var list []uint64
-			for range 3 {
-				list = append(list, k.publish("a", "y"))
-			}
-			for _, seq := range list {
-				k.remove(seq)
-			}
+			k.putAndRemove(3)
 			k.put(3, "a", "x")
 		}},
 		{name: "few messages in a hurry", config: jetstream.StreamConfig{MaxMsgs: 20, MaxMsgsPerSubject: 1}, work: func(k *ride, _ int) {
@@ -66,13 +54,7 @@ func TestHolesAndLimits(t *testing.T) {
 		}},
 		{name: "few messages deny purge", config: jetstream.StreamConfig{MaxMsgs: 20, DenyPurge: true}, work: func(k *ride, _ int) {
 			k.put(15, "a", "x")
-			var list []uint64
-			for range 5 {
-				list = append(list, k.publish("a", "y"))
-			}
-			for _, seq := range list {
-				k.remove(seq)
-			}
+			k.putAndRemove(5)
 			k.put(5, "b", "x")
 		}},
 		{name: "few messages in a hurry deny purge", config: jetstream.StreamConfig{MaxMsgs: 20, MaxMsgsPerSubject: 1, DenyPurge: true}, work: func(k *ride, _ int) {
@@ -141,5 +123,16 @@ func TestHolesBesideFullSubjects(t *testing.T) {
 			}
 			k.alike()
 		})
+	}
+}
+
+// putAndRemove publishes messages, and removes them once all are there.
+func (k *ride) putAndRemove(n int) {
+	var list []uint64
+	for range n {
+		list = append(list, k.publish("a", "y"))
+	}
+	for _, seq := range list {
+		k.remove(seq)
 	}
 }

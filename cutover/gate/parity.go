@@ -78,19 +78,26 @@ func (c *Comparison) Facts() Facts {
 // small reports whether a stream has too few records for their number to say anything, and time has shown as much: all
 // of them were compared, and went on being compared for a day.
 func (c *Comparison) small(compared uint64) bool {
-	const few, day = 10_000, 24 * time.Hour
-	return compared > 0 && compared < few && !c.Since.IsZero() && c.Now.Sub(c.Since) >= day &&
+	return compared > 0 && compared < enoughRecords &&
+		!c.Since.IsZero() && c.Now.Sub(c.Since).Hours() >= enoughHours &&
 		c.Status.Complete.After(c.Status.Attached)
+}
+
+// waiver is the one that lets a reason pass now; nil: there is none.
+func (c *Comparison) waiver(reason string) *Waiver {
+	for i := range c.Waivers {
+		if w := &c.Waivers[i]; w.Reason == reason && w.Expires.After(c.Now) {
+			return w
+		}
+	}
+	return nil
 }
 
 func (c *Comparison) unwaived() uint64 {
 	n := c.Status.Counts.By[parity.NotComparable]
 	for reason, k := range c.Status.Reasons {
-		for _, w := range c.Waivers {
-			if w.Reason == reason && w.Expires.After(c.Now) {
-				n -= min(k, n)
-				break
-			}
+		if c.waiver(reason) != nil {
+			n -= min(k, n)
 		}
 	}
 	return n
@@ -98,9 +105,9 @@ func (c *Comparison) unwaived() uint64 {
 
 // waived says which reasons are waived, and why.
 func (c *Comparison) waived() (s string) {
-	for _, w := range c.Waivers {
-		if c.Status.Reasons[w.Reason] > 0 && w.Expires.After(c.Now) {
-			s += fmt.Sprintf("; %s is waived until %s: %s", w.Reason, w.Expires.Format(time.RFC3339), w.Why)
+	for _, reason := range slices.Sorted(maps.Keys(c.Status.Reasons)) {
+		if w := c.waiver(reason); w != nil && c.Status.Reasons[reason] > 0 {
+			s += fmt.Sprintf("; %s is waived until %s: %s", reason, w.Expires.Format(time.RFC3339), w.Why)
 		}
 	}
 	return s

@@ -6,6 +6,12 @@ import (
 	"strings"
 )
 
+// How much has to be compared in production, and for how long.
+const (
+	enoughRecords = 10_000
+	enoughHours   = 24
+)
+
 // Names of facts. A yes is 1, a no 0.
 const (
 	ControlsOKTicks   = "controls.ok_ticks"               // how many times in a row all controls were as expected
@@ -98,8 +104,8 @@ var table = []gate{
 	}},
 	{id: "G2", title: "enough was examined, and it adds up", parity: true, checks: []check{
 		yes(Accounted, live),
-		{fact: Examined, op: atLeast, limit: by{10_000, 100}, age: live, grows: true},
-		{fact: OrganicHours, op: atLeast, limit: by{24, 0}, age: live, grows: true},
+		{fact: Examined, op: atLeast, limit: by{enoughRecords, 100}, age: live, grows: true},
+		{fact: OrganicHours, op: atLeast, limit: by{enoughHours, 0}, age: live, grows: true},
 	}},
 	{id: "G3", title: "storage parity", parity: true, checks: []check{
 		zero(Diverged, live), yes(DigestEqual, live),

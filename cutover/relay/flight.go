@@ -107,15 +107,17 @@ type aloft [128]atomic.Int64
 
 const aloftBucket = 100 * time.Millisecond
 
-func (a *aloft) add(sent time.Time, n int64) {
-	a[sent.UnixMilli()/aloftBucket.Milliseconds()%int64(len(a))].Add(n)
+func (a *aloft) bucket(sent time.Time) *atomic.Int64 {
+	return &a[sent.UnixMilli()/aloftBucket.Milliseconds()%int64(len(a))]
 }
+
+func (a *aloft) add(sent time.Time, n int64) { a.bucket(sent).Add(n) }
 
 // since is a time before which nothing that is on its way was sent, as far as now is not much later than that.
 func (a *aloft) since(now time.Time) time.Time {
 	for age := len(a) - 1; age >= 0; age-- {
 		at := now.Truncate(aloftBucket).Add(-time.Duration(age) * aloftBucket)
-		if a[at.UnixMilli()/aloftBucket.Milliseconds()%int64(len(a))].Load() > 0 {
+		if a.bucket(at).Load() > 0 {
 			return at
 		}
 	}

@@ -51,7 +51,7 @@ func Sweep(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.R
 	if err != nil {
 		return 0, err
 	}
-	fillers, err := fillersAmong(ctx, extra(&ours, &theirs, maxSweep), from.Config(), to)
+	fillers, err := fillersAmong(ctx, extra(&ours, &theirs, 0, ours.LastSeq, maxSweep), from.Config(), to)
 	if err != nil {
 		return 0, err
 	}
@@ -59,21 +59,24 @@ func Sweep(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.R
 	return n, err
 }
 
-// extra are sequences of messages that the servers have and that are not here, not more than most. Nothing below our
-// first message is here.
-func extra(ours, theirs *server.StreamState, most int) (list []uint64) {
+// extra are sequences, of first to last, of messages that the servers have and that are not here, not more than most.
+// Nothing below our first message is here. Both states need the sequences that are deleted.
+func extra(ours, theirs *server.StreamState, first, last uint64, most int) (list []uint64) {
+	if theirs.Msgs == 0 {
+		return nil
+	}
 	gone := make(map[uint64]bool, len(theirs.Deleted))
 	for _, seq := range theirs.Deleted {
 		gone[seq] = true
 	}
-	end := min(ours.FirstSeq, ours.LastSeq+1, theirs.LastSeq+1)
-	for seq := theirs.FirstSeq; seq < end && len(list) < most; seq++ {
+	first, last = max(first, theirs.FirstSeq), min(last, theirs.LastSeq)
+	for seq := first; seq < min(ours.FirstSeq, last+1) && len(list) < most; seq++ {
 		if !gone[seq] {
 			list = append(list, seq)
 		}
 	}
 	for _, seq := range ours.Deleted {
-		if !gone[seq] && seq >= theirs.FirstSeq && len(list) < most {
+		if !gone[seq] && seq >= first && seq <= last && len(list) < most {
 			list = append(list, seq)
 		}
 	}

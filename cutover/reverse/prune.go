@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -103,29 +104,13 @@ func Prune(ctx context.Context, conn *nats.Conn, from cutover.Copy, to cutover.R
 	if err != nil {
 		return 0, err
 	}
-	first := min(ours.FirstSeq, last+1)
-	gone := make(map[uint64]bool, len(theirs.Deleted))
-	for _, seq := range theirs.Deleted {
-		gone[seq] = true
-	}
-	var rest []uint64
-	switch below := theirs.FirstSeq < first && theirs.Msgs > 0; {
-	case below && from.Config().DenyPurge:
-		for seq := theirs.FirstSeq; seq < min(first, theirs.LastSeq+1); seq++ {
-			if !gone[seq] {
-				rest = append(rest, seq)
-			}
-		}
-	case below:
-		if err := purgeBelow(ctx, conn, e.name, first); err != nil {
+	first := theirs.FirstSeq
+	if below := min(ours.FirstSeq, last+1); first < below && theirs.Msgs > 0 && !from.Config().DenyPurge {
+		if err := purgeBelow(ctx, conn, e.name, below); err != nil {
 			return 0, err
 		}
+		first = below
 	}
-	for _, seq := range ours.Deleted {
-		if !gone[seq] && seq <= last && seq >= first && seq >= theirs.FirstSeq && seq <= theirs.LastSeq {
-			rest = append(rest, seq)
-		}
-	}
-	n, _, err := e.all(ctx, rest)
+	n, _, err := e.all(ctx, extra(&ours, &theirs, first, last, math.MaxInt))
 	return n, err
 }
